@@ -1,0 +1,1 @@
+"""SDK and command line of Osmosis."""

@@ -1,0 +1,1 @@
+"""API, jobs, dashboard and storage of Osmosis."""

@@ -1,0 +1,1 @@
+"""Sampling engine and reinforcement learning of Osmosis."""
