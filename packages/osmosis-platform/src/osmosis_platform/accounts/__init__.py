@@ -1,0 +1,1 @@
+"""Users, browser sessions, personal tokens and device login."""

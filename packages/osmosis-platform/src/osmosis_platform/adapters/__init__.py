@@ -1,0 +1,1 @@
+"""Base models, LoRA models and deployments."""

@@ -1,0 +1,1 @@
+"""Environments, sandboxes and the process supervisor."""

@@ -1,0 +1,1 @@
+"""Datasets: upload, validation, rows."""

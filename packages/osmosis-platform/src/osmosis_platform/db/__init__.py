@@ -1,0 +1,1 @@
+"""Engine, session, column types and migrations."""

@@ -1,0 +1,33 @@
+"""The declarative base of all tables."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, MetaData
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from osmosis_platform.db.types import UtcDateTime, new_id, utc_now
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Common types: `dict` and `list` columns are JSON, `datetime` columns are UTC."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {datetime: UtcDateTime(), dict[str, Any]: JSON(), list[Any]: JSON()}
+
+
+class Identified:
+    """An opaque text id and the moment of creation."""
+
+    id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now, index=True)

@@ -1,0 +1,1 @@
+"""The public OpenAI-compatible endpoint and its API keys."""

@@ -1,0 +1,1 @@
+"""Durable jobs with leases."""

@@ -1,0 +1,1 @@
+"""The built-in git host, repositories and sync."""

@@ -1,0 +1,1 @@
+"""The catalogue of rollouts found in workspace repositories."""

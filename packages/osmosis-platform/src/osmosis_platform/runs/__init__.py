@@ -1,0 +1,1 @@
+"""What evaluation and training runs share: status, progress, logs, metrics, artifacts, stop."""

@@ -1,0 +1,133 @@
+"""Tables of runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from osmosis_platform.db.base import Base, Identified
+from osmosis_platform.db.types import utc_now
+
+TERMINAL = frozenset({"finished", "failed", "crashed", "stopped", "killed"})
+
+
+class Run(Identified, Base):
+    """An evaluation (`kind` = `eval`) or training (`train`) run.
+
+    `status`: pending, running, finished, failed, stopped; training also crashed. `commit_sha` is resolved once, at submit.
+    `config` holds the submitted sections with every default filled in; `env` only literal values, never secrets.
+    """
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        UniqueConstraint("workspace_id", "name"),
+        Index("ix_runs_workspace_kind_created", "workspace_id", "kind", "created_at"),
+    )
+    workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"))
+    kind: Mapped[str]
+    name: Mapped[str]
+    status: Mapped[str] = mapped_column(default="pending")
+    phase: Mapped[str | None]
+    creator_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    started_at: Mapped[datetime | None]
+    completed_at: Mapped[datetime | None]
+    rollout_name: Mapped[str]
+    rollout_id: Mapped[str | None] = mapped_column(ForeignKey("rollouts.id", ondelete="SET NULL"))
+    entrypoint: Mapped[str]
+    branch: Mapped[str | None]
+    commit_sha: Mapped[str]
+    model_path: Mapped[str]
+    dataset_id: Mapped[str] = mapped_column(ForeignKey("datasets.id"))
+    config: Mapped[dict[str, Any]]
+    env: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    secret_names: Mapped[list[Any]] = mapped_column(default=list)
+    secret_scopes: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    run_token_hash: Mapped[str | None] = mapped_column(unique=True)
+    stop_requested_at: Mapped[datetime | None]
+    current_step: Mapped[int | None]
+    total_steps: Mapped[int | None]
+    examples_processed: Mapped[int | None]
+    total_runs: Mapped[int | None]
+    sampled_rows: Mapped[int | None]
+    reward: Mapped[float | None]
+    results: Mapped[dict[str, Any] | None]
+    error: Mapped[str | None]
+    error_type: Mapped[str | None]
+    notes: Mapped[str | None]
+    restarts: Mapped[int] = mapped_column(default=0)
+
+
+class RunMetric(Base):
+    """One value of one metric at one step."""
+
+    __tablename__ = "run_metrics"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float]
+    timestamp: Mapped[datetime]
+
+
+class RunAttempt(Base):
+    """A finished attempt of an evaluation: one row, one try. `status`: success, failed, skipped."""
+
+    __tablename__ = "run_attempts"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    row_index: Mapped[int] = mapped_column(primary_key=True)
+    run_index: Mapped[int] = mapped_column(primary_key=True)
+    rollout_id: Mapped[str]
+    status: Mapped[str]
+    reward: Mapped[float | None]
+    tokens: Mapped[int | None]
+    duration_ms: Mapped[float | None]
+    error_type: Mapped[str | None]
+    error_message: Mapped[str | None]
+    trajectory_sha256: Mapped[str | None]
+    finished_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class RunSample(Base):
+    """A training trajectory kept for people to read."""
+
+    __tablename__ = "run_samples"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    row_index: Mapped[int] = mapped_column(primary_key=True)
+    sample_index: Mapped[int] = mapped_column(primary_key=True)
+    rollout_id: Mapped[str]
+    reward: Mapped[float | None]
+    advantage: Mapped[float | None]
+    blob_sha256: Mapped[str]
+
+
+class RunArtifact(Base):
+    """A file that an attempt wrote to its artifacts folder. `path` is relative and safe."""
+
+    __tablename__ = "run_artifacts"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    row_index: Mapped[int] = mapped_column(primary_key=True)
+    run_index: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    size: Mapped[int]
+    sha256: Mapped[str]
+
+
+class LogLine(Base):
+    """A line of a run's or dataset's log; `sequence` orders the lines of all owners."""
+
+    __tablename__ = "log_lines"
+    __table_args__ = (
+        Index("ix_log_lines_owner", "owner_id", "sequence"),
+        UniqueConstraint("owner_id", "event_id"),
+    )
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    owner_id: Mapped[str]
+    event_id: Mapped[str]
+    timestamp: Mapped[datetime] = mapped_column(default=utc_now)
+    level: Mapped[str] = mapped_column(default="info")
+    step: Mapped[str] = mapped_column(default="")
+    message: Mapped[str]
+    details: Mapped[dict[str, Any] | None]

@@ -1,0 +1,1 @@
+"""Environment secrets, encrypted at rest."""

@@ -1,0 +1,67 @@
+"""Settings of the platform process: environment variables `OSMOSIS_*`, overridden by command-line options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. docs/operations.md lists each one; a test fails when one is missing there."""
+
+    model_config = SettingsConfigDict(env_prefix="OSMOSIS_", env_file=None, extra="ignore")
+
+    data_dir: Path = Field(
+        default=Path("osmosis-data"), description="Folder of everything the platform keeps."
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8400, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    public_url: str | None = Field(
+        default=None, description="Address under which people reach the platform; default http://HOST:PORT."
+    )
+    database_url: str | None = Field(
+        default=None, description="SQLAlchemy URL; default SQLite in the data folder."
+    )
+    key_file: Path | None = Field(
+        default=None,
+        description="File with the master keys that encrypt secrets and sign URLs; default is beside, not inside, the data "
+        "folder: <data_dir>.keys.json (created with mode 0600).",
+    )
+    trainer_python: Path | None = Field(
+        default=None,
+        description="Interpreter with osmosis_trainer; default .venv-trainer beside this environment.",
+    )
+    sdk_wheel: Path | None = Field(
+        default=None,
+        description="Wheel of osmosis-ai for rollout environments; default: built from this installation.",
+    )
+    run_slots: int = Field(default=1, ge=1, description="Runs that execute at the same time.")
+    sandbox: str = Field(
+        default="auto",
+        pattern="^(auto|bubblewrap|none)$",
+        description="Sandbox of rollout servers; auto takes bubblewrap where it works and says so in the log.",
+    )
+    rollout_memory_mb: int = Field(
+        default=4096, ge=64, description="Memory limit of one rollout server, in MiB."
+    )
+    max_active_deployments: int = Field(default=5, ge=0, description="Deployed LoRA models per workspace.")
+    max_upload_bytes: int = Field(default=5 * 1024**3, ge=1, description="Largest dataset file.")
+    session_days: int = Field(default=14, ge=1, description="Days until a browser session ends.")
+    lease_seconds: float = Field(
+        default=15.0, gt=0, description="Seconds without heartbeat until a job is taken over."
+    )
+    package_index: bool = Field(
+        default=True, description="Whether rollout environments may download packages from the package index."
+    )
+
+    @property
+    def resolved_public_url(self) -> str:
+        """The public address without trailing slash."""
+        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+
+    @property
+    def resolved_key_file(self) -> Path:
+        """Where the master keys lie: outside the data folder, so that a copy of the data reveals no secret."""
+        return self.key_file or self.data_dir.with_name(self.data_dir.name + ".keys.json")

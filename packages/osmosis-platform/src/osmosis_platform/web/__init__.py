@@ -1,0 +1,1 @@
+"""Dashboard layout, components and static files."""

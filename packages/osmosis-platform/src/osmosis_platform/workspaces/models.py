@@ -1,0 +1,30 @@
+"""Tables of workspaces."""
+
+from __future__ import annotations
+
+from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from osmosis_platform.db.base import Base, Identified
+
+ROLES = ("owner", "admin", "member")
+
+
+class Workspace(Identified, Base):
+    """A team's space. `name` is its address: `^[a-z0-9][a-z0-9-]*$`."""
+
+    __tablename__ = "workspaces"
+    name: Mapped[str] = mapped_column(unique=True)
+    timezone: Mapped[str] = mapped_column(default="UTC")
+    sdk_from_index: Mapped[bool] = mapped_column(default=False)
+
+
+class Membership(Identified, Base):
+    """A person's role (`owner`, `admin`, `member`) in a workspace."""
+
+    __tablename__ = "memberships"
+    __table_args__ = (UniqueConstraint("workspace_id", "user_id"),)
+    workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"), index=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    role: Mapped[str]
+    workspace: Mapped[Workspace] = relationship()
