@@ -1,0 +1,5 @@
+"""Rollouts inside this process."""
+
+from osmosis_ai.rollout.backend.local.backend import LocalBackend
+
+__all__ = ["LocalBackend"]

@@ -1,0 +1,44 @@
+"""Data models of rollouts."""
+
+from osmosis_ai.rollout.types.config import AgentWorkflowConfig, BaseConfig, ConcurrencyConfig, GraderConfig
+from osmosis_ai.rollout.types.enums import GraderStatus, RolloutErrorCategory, RolloutStatus
+from osmosis_ai.rollout.types.execution import ExecutionRequest, ExecutionResult
+from osmosis_ai.rollout.types.output import AgentWorkflowOutput, coerce_output
+from osmosis_ai.rollout.types.protocol import (
+    CancelRolloutsRequest,
+    CancelRolloutsResponse,
+    GraderCompleteRequest,
+    GraderInitRequest,
+    GraderInitResponse,
+    RolloutCompleteRequest,
+    RolloutInitRequest,
+    RolloutInitResponse,
+    RolloutStatusResponse,
+)
+from osmosis_ai.rollout.types.sample import MessageDict, Messages, RolloutSample
+
+__all__ = [
+    "AgentWorkflowConfig",
+    "AgentWorkflowOutput",
+    "BaseConfig",
+    "CancelRolloutsRequest",
+    "CancelRolloutsResponse",
+    "ConcurrencyConfig",
+    "ExecutionRequest",
+    "ExecutionResult",
+    "GraderCompleteRequest",
+    "GraderConfig",
+    "GraderInitRequest",
+    "GraderInitResponse",
+    "GraderStatus",
+    "MessageDict",
+    "Messages",
+    "RolloutCompleteRequest",
+    "RolloutErrorCategory",
+    "RolloutInitRequest",
+    "RolloutInitResponse",
+    "RolloutSample",
+    "RolloutStatus",
+    "RolloutStatusResponse",
+    "coerce_output",
+]

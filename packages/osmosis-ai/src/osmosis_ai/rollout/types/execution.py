@@ -1,0 +1,30 @@
+"""What a backend is asked to do and what comes of it."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from osmosis_ai.rollout.types.enums import RolloutErrorCategory, RolloutStatus
+from osmosis_ai.rollout.types.protocol import RolloutId, TimeoutSec
+from osmosis_ai.rollout.types.sample import MessageDict, RolloutSample
+
+
+class ExecutionRequest(BaseModel):
+    """One rollout to execute. Timeouts are seconds; None is unbounded, 0 or less is already over."""
+
+    id: RolloutId
+    prompt: list[MessageDict]
+    label: str | None = None
+    metadata: dict[str, Any] | None = None
+    agent_timeout_sec: TimeoutSec | None = None
+    grader_timeout_sec: TimeoutSec | None = None
+
+
+class ExecutionResult(BaseModel):
+    """How the workflow or the grading ended. ``extra_fields`` are diagnostics for the rollout's folder, not for the wire."""
+
+    status: RolloutStatus
+    sample: RolloutSample | None = None
+    err_message: str | None = None
+    err_category: RolloutErrorCategory | None = None
+    extra_fields: dict[str, Any] | None = Field(default=None)

@@ -1,0 +1,97 @@
+"""Bodies of the rollout protocol, generation B."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from osmosis_ai.rollout.types.enums import GraderStatus, RolloutErrorCategory, RolloutStatus
+from osmosis_ai.rollout.types.sample import MessageDict, RolloutSample
+from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
+
+type RolloutId = Annotated[
+    str, AfterValidator(lambda value: ensure_single_path_segment(value, label="rollout_id"))
+]
+type TimeoutSec = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class RolloutInitRequest(BaseModel):
+    """``POST /rollout``. Unknown fields are ignored: newer controllers send more.
+
+    ``chat_completions_url`` is a base to which clients append ``/chat/completions``. ``llm_api_key`` is the key for it and
+    falls back to ``controller_api_key``, which authenticates the callbacks. A timeout of 0 or less is already over; None is
+    unbounded. Without ``grader_callback_url`` nothing is graded unless the backend keeps the result itself.
+    """
+
+    initial_messages: list[MessageDict]
+    chat_completions_url: str
+    completion_callback_url: str
+    grader_callback_url: str | None = None
+    rollout_id: RolloutId | None = None
+    label: str | None = None
+    metadata: dict[str, Any] | None = None
+    controller_api_key: str | None = None
+    llm_api_key: str | None = Field(default=None, min_length=1)
+    agent_timeout_sec: TimeoutSec | None = None
+    grader_timeout_sec: TimeoutSec | None = None
+    extra_fields: dict[str, Any] | None = None
+
+
+class RolloutInitResponse(BaseModel):
+    """The answer to an accepted rollout; it carries nothing."""
+
+
+class RolloutCompleteRequest(BaseModel):
+    """The completion callback: how the workflow ended, without its sample."""
+
+    status: RolloutStatus
+    rollout_id: RolloutId | None = None
+    extra_fields: dict[str, Any] | None = None
+    err_message: str | None = None
+    err_category: RolloutErrorCategory | None = None
+
+
+class GraderInitRequest(BaseModel):
+    """A grading handed to a remote grader. The type is part of the protocol; nothing here sends it."""
+
+    sample: RolloutSample
+    completion_callback_url: str
+    rollout_id: RolloutId | None = None
+    extra_fields: dict[str, Any] | None = None
+    controller_api_key: str | None = None
+
+
+class GraderInitResponse(BaseModel):
+    """The answer of a remote grader; it carries nothing."""
+
+
+class GraderCompleteRequest(BaseModel):
+    """The grader callback: the sample with its reward."""
+
+    status: GraderStatus
+    rollout_id: RolloutId | None = None
+    sample: RolloutSample | None = None
+    err_message: str | None = None
+    err_category: RolloutErrorCategory | None = None
+
+
+class RolloutStatusResponse(BaseModel):
+    """``GET /rollout/{rollout_id}/status``; ``unknown`` for rollouts the backend does not track."""
+
+    rollout_id: str
+    status: RolloutStatus
+    reward: float | None = None
+    err_message: str | None = None
+
+
+class CancelRolloutsRequest(BaseModel):
+    """``POST /rollout/cancel``: exactly one of ``ids``, ``prefix`` (the empty one matches everything) and ``all``."""
+
+    ids: list[str] | None = None
+    prefix: str | None = None
+    all: bool = False
+
+
+class CancelRolloutsResponse(BaseModel):
+    """What became of each matched rollout: ``cancelled_queued``, ``cancelled_running`` or ``not_found``."""
+
+    dispositions: dict[str, str]

@@ -1,0 +1,1 @@
+"""Building blocks of rollout servers and backends."""

@@ -1,0 +1,91 @@
+"""Delivery of callbacks over one pooled client."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+_RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
+
+_client: httpx.AsyncClient | None = None
+_client_loop: asyncio.AbstractEventLoop | None = None
+
+
+def get_shared_client(timeout_seconds: float = 10.0) -> httpx.AsyncClient:
+    """The pooled client of this process, made on first use; later timeouts are ignored until it is closed.
+
+    Its connections belong to the event loop that opened them, so another loop gets a new client.
+    """
+    global _client, _client_loop
+    loop = _running_loop()
+    foreign = loop is not None and _client_loop is not None and loop is not _client_loop
+    if _client is None or _client.is_closed or foreign:
+        # A proxy from the environment never serves this machine's own addresses.
+        direct = {"all://127.0.0.1": None, "all://localhost": None}
+        _client = httpx.AsyncClient(timeout=timeout_seconds, mounts=direct)
+        _client_loop = loop
+    elif _client_loop is None:
+        _client_loop = loop
+    return _client
+
+
+async def close_shared_client() -> None:
+    """Close the pooled client; the next use makes a new one."""
+    global _client, _client_loop
+    client, _client, _client_loop = _client, None, None
+    if client is not None:
+        await client.aclose()
+
+
+async def post_json_with_retry(
+    *,
+    url: str,
+    payload: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+    max_attempts: int = 5,
+    base_delay_seconds: float = 0.5,
+    max_delay_seconds: float = 8.0,
+    timeout_seconds: float = 10.0,
+) -> httpx.Response:
+    """Post the payload until a 2xx answer, at most ``max_attempts`` times, with doubling delays and no jitter.
+
+    Transport errors and the statuses 429, 500, 502, 503 and 504 are tried again; redirects are not followed.
+
+    Raises:
+        ValueError: when ``max_attempts`` is below 1, or the payload has no JSON form.
+        httpx.HTTPStatusError: for any other status, or the last one of the retried.
+        httpx.RequestError: for the last transport error.
+    """
+    if max_attempts < 1:
+        raise ValueError(f"max_attempts must be >= 1, got {max_attempts}")
+    client = get_shared_client(timeout_seconds)
+    attempt = 1
+    while True:
+        try:
+            response = await client.post(url, json=payload, headers=headers)
+            if not response.is_success:
+                raise httpx.HTTPStatusError(
+                    f"the callback {url} was answered with HTTP {response.status_code}",
+                    request=response.request,
+                    response=response,
+                )
+            return response
+        except httpx.HTTPError as error:
+            if attempt >= max_attempts or not _is_retryable_exception(error):
+                raise
+        await asyncio.sleep(min(base_delay_seconds * 2 ** (attempt - 1), max_delay_seconds))
+        attempt += 1
+
+
+def _is_retryable_exception(error: BaseException) -> bool:
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in _RETRIED_STATUSES
+    return isinstance(error, httpx.RequestError)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
