@@ -30,15 +30,16 @@ def workspace_source() -> Path:
 
 
 def write_workspace(target: Path) -> list[str]:
-    """Copy the whole workspace template into an empty or missing folder; returns the relative paths written.
+    """Copy the whole workspace template into a missing folder, or one with nothing but ``.git``; returns the paths written.
 
     Raises:
         TemplateError: the folder has files already (``CONFLICT``).
     """
-    if target.exists() and any(target.iterdir()):
+    if target.exists() and any(entry.name != ".git" for entry in target.iterdir()):
         raise TemplateError(f"{target} is not empty; a new workspace needs an empty folder.", code="CONFLICT")
-    shutil.copytree(workspace_source(), target, ignore=_IGNORED, dirs_exist_ok=True)
-    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+    source = workspace_source()
+    shutil.copytree(source, target, ignore=_IGNORED, dirs_exist_ok=True)
+    return template_files(source, ".")
 
 
 def template_files(source: Path, folder: str) -> list[str]:

@@ -1,0 +1,162 @@
+"""One connection to the platform."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from osmosis_ai.consts import PACKAGE_VERSION
+from osmosis_ai.errors import OsmosisError
+from osmosis_ai.platform.api.problems import platform_problem
+from osmosis_ai.platform.auth.current import Token
+from osmosis_ai.platform.errors import PlatformError
+from osmosis_ai.platform.urls import is_loopback
+
+GIT_HEADER = "X-Osmosis-Git"
+VERSION_HEADER = "X-Osmosis-CLI-Version"
+RESERVED_HEADERS = frozenset(
+    {"x-osmosis-org", "x-osmosis-git", "x-osmosis-workspace", "x-osmosis-cli-version"}
+)
+PAGE_SIZE = 50
+_SIGNALS = {"upgrade_available": "UPGRADE_AVAILABLE", "deprecated": "DEPRECATED"}
+
+
+def segment(name: str) -> str:
+    """A name as one path segment: every reserved character is percent-encoded."""
+    return quote(name, safe="")
+
+
+class PlatformClient:
+    """Sends JSON requests below ``<platform>/api/cli`` and returns JSON objects.
+
+    ``git_identity`` (``owner/repo``) scopes every request to a workspace. ``on_signal(code, text)`` hears once per code what
+    the platform says about the client's version.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: Token | None = None,
+        *,
+        git_identity: str | None = None,
+        on_signal: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.token = token
+        self.git_identity = git_identity
+        self._on_signal = on_signal
+        self._heard: set[str] = set()
+        loopback = is_loopback(urlsplit(base_url).hostname or "")
+        # A proxy is of no use on the way to this machine, and would see the token.
+        self._http = httpx.Client(trust_env=not loopback, timeout=30.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        """GET; see :meth:`request`."""
+        return self.request("GET", path, params=params, **options)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        """POST a JSON object; see :meth:`request`."""
+        return self.request("POST", path, body=body or {}, **options)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout: float = 30.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The answer as a JSON object; an empty answer is ``{}``. ``path`` is relative to ``/api/cli``.
+
+        Raises:
+            PlatformError: the platform refused, answered no JSON, or could not be reached.
+            AuthError: it did not accept the token.
+        """
+        try:
+            response = self._http.request(
+                method,
+                f"{self.base_url}/api/cli{path}",
+                params=None
+                if params is None
+                else {name: value for name, value in params.items() if value is not None},
+                json=body,
+                timeout=timeout,
+                headers=self._headers(headers),
+            )
+        except httpx.TimeoutException as error:
+            raise PlatformError(
+                f"The platform at {self.base_url} did not answer within {timeout:g} s."
+            ) from error
+        except httpx.HTTPError as error:
+            raise PlatformError(
+                f"Connection error: Could not connect to platform at {self.base_url} ({error}). Is it running? Set "
+                "OSMOSIS_PLATFORM_URL to use another one."
+            ) from error
+        return self._read(response)
+
+    def pages(self, path: str, key: str, params: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """Every page of a list, starting at offset 0, following ``next_offset`` until it is null or a page is empty."""
+        offset = 0
+        while True:
+            page = self.get(path, {**(params or {}), "limit": PAGE_SIZE, "offset": offset})
+            yield page
+            following = page.get("next_offset")
+            if not page.get(key) or not isinstance(following, int) or following <= offset:
+                return
+            offset = following
+
+    def _headers(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        reserved = [name for name in extra or {} if name.lower() in RESERVED_HEADERS]
+        if reserved:
+            raise OsmosisError(
+                f"The header {reserved[0]} is set by the client and cannot be given.",
+                code="RESERVED_HEADER_FORBIDDEN",
+            )
+        headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"osmosis-cli/{PACKAGE_VERSION}",
+            VERSION_HEADER: PACKAGE_VERSION,
+            **(extra or {}),
+        }
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token.value}"
+        if self.git_identity is not None:
+            headers[GIT_HEADER] = self.git_identity
+        return headers
+
+    def _read(self, response: httpx.Response) -> dict[str, Any]:
+        body: Any = {}
+        if response.content:
+            try:
+                body = response.json()
+            except ValueError:
+                body = None
+        if not response.is_success:
+            raise platform_problem(
+                response.status_code, body, response.text, self.token.source if self.token else None
+            )
+        self._signal(response)
+        if not isinstance(body, dict):
+            raise PlatformError(
+                f"Invalid JSON response from {self.base_url}: expected an object.",
+                details={"status_code": response.status_code},
+            )
+        return body
+
+    def _signal(self, response: httpx.Response) -> None:
+        code = _SIGNALS.get(response.headers.get("X-Osmosis-Version-Status", ""))
+        text = response.headers.get("X-Osmosis-Version-Message", "")
+        if code and text and code not in self._heard and self._on_signal is not None:
+            self._heard.add(code)
+            self._on_signal(code, text)

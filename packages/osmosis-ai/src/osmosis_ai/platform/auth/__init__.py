@@ -1,0 +1,1 @@
+"""Logins: where they are saved, which one is in use, how one is made and revoked."""

@@ -1,0 +1,60 @@
+"""Which token a command uses."""
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from osmosis_ai.platform.auth.store import Login, load_login
+from osmosis_ai.platform.errors import AuthError
+
+TOKEN_VARIABLE = "OSMOSIS_TOKEN"
+NOT_LOGGED_IN = "Not logged in. Run 'osmosis auth login' first."
+
+Source = Literal["environment", "credentials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token and where it comes from; ``login`` is the saved login, if that is the source."""
+
+    value: str
+    source: Source
+    login: Login | None = None
+
+    def __repr__(self) -> str:
+        return f"Token(source={self.source!r})"
+
+
+def environment_token() -> str | None:
+    """``OSMOSIS_TOKEN``; blank means unset."""
+    return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+
+
+def current_token(platform_url: str) -> Token | None:
+    """The token for a platform: the environment first, then the saved login; None when logged out.
+
+    Raises:
+        AuthError: the saved login has expired.
+        CredentialsError: the file of saved logins is damaged.
+    """
+    value = environment_token()
+    if value is not None:
+        return Token(value, "environment")
+    login = load_login(platform_url)
+    if login is None:
+        return None
+    if login.expired:
+        raise AuthError("Your login has expired. Run 'osmosis auth login' again.")
+    return Token(login.token, "credentials", login)
+
+
+def required_token(platform_url: str) -> Token:
+    """Like :func:`current_token`, but being logged out is an error.
+
+    Raises:
+        AuthError: no login, or an expired one.
+    """
+    token = current_token(platform_url)
+    if token is None:
+        raise AuthError(NOT_LOGGED_IN)
+    return token

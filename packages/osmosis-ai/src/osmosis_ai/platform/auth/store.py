@@ -1,0 +1,173 @@
+"""Saved logins: one JSON file, readable by its owner only, one entry per platform address."""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from osmosis_ai.platform.errors import CredentialsError
+
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A saved login. ``token`` is never printed; ``expires_at`` has a time zone."""
+
+    platform_url: str
+    token: str
+    expires_at: datetime
+    user_id: str
+    email: str
+    name: str | None = None
+    token_id: str | None = None
+    created_at: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"Login(platform_url={self.platform_url!r}, email={self.email!r})"
+
+    @property
+    def expired(self) -> bool:
+        """Whether the token is past its end."""
+        return self.expires_at <= datetime.now(UTC)
+
+
+def config_folder() -> Path:
+    """``~/.config/osmosis``; caches lie below it too."""
+    return Path.home() / ".config" / "osmosis"
+
+
+def credentials_path() -> Path:
+    """The file of saved logins."""
+    return config_folder() / "credentials.json"
+
+
+def saved_platforms() -> list[str]:
+    """The addresses with a saved login; none when the file is missing or unreadable."""
+    try:
+        return list(_read())
+    except CredentialsError:
+        return []
+
+
+def load_login(platform_url: str) -> Login | None:
+    """The saved login of a platform, or None.
+
+    Raises:
+        CredentialsError: the file is damaged.
+    """
+    entry = _read().get(platform_url)
+    return None if entry is None else _parse(platform_url, entry)
+
+
+def save_login(login: Login) -> None:
+    """Write the login, keeping those of other platforms.
+
+    Raises:
+        CredentialsError: the file is damaged or cannot be written.
+    """
+    platforms = _read()
+    platforms[login.platform_url] = {
+        "version": VERSION,
+        "access_token": login.token,
+        "token_type": "Bearer",
+        "expires_at": login.expires_at.isoformat(),
+        "created_at": (login.created_at or datetime.now(UTC)).isoformat(),
+        "user": {"id": login.user_id, "email": login.email, "name": login.name},
+        "token_id": login.token_id,
+        "platform_url": login.platform_url,
+        "token_store": "file",
+    }
+    _write(platforms)
+
+
+def delete_login(platform_url: str) -> bool:
+    """Remove the login of one platform; returns whether there was one.
+
+    Raises:
+        CredentialsError: the file is damaged or cannot be written.
+    """
+    platforms = _read()
+    if platforms.pop(platform_url, None) is None:
+        return False
+    if platforms:
+        _write(platforms)
+    else:
+        credentials_path().unlink(missing_ok=True)
+    return True
+
+
+def set_aside_damaged_file() -> Path | None:
+    """Rename a damaged file to ``credentials.json.bak[.N]`` so that a new login can be saved; None when it is sound."""
+    try:
+        _read()
+    except CredentialsError:
+        path, number = credentials_path(), 0
+        while (backup := path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")).exists():
+            number += 1
+        path.rename(backup)
+        return backup
+    return None
+
+
+def _read() -> dict[str, Any]:
+    path = credentials_path()
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        platforms = document["platforms"]
+        if document["version"] != VERSION or not isinstance(platforms, dict):
+            raise ValueError("unknown layout")
+        return platforms
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CredentialsError(
+            f"The file of saved logins is damaged: {path} ({error}). Run 'osmosis auth login' to start a new one; the old "
+            "file is kept beside it.",
+            code="CREDENTIALS_PARSE_FAILED",
+            details={"path": str(path)},
+        ) from error
+
+
+def _parse(platform_url: str, entry: dict[str, Any]) -> Login:
+    try:
+        user = entry["user"]
+        expires_at = datetime.fromisoformat(entry["expires_at"])
+        if expires_at.tzinfo is None:
+            raise ValueError("expires_at has no time zone")
+        return Login(
+            platform_url=platform_url,
+            token=entry["access_token"],
+            expires_at=expires_at,
+            user_id=user["id"],
+            email=user["email"],
+            name=user.get("name"),
+            token_id=entry.get("token_id"),
+            created_at=datetime.fromisoformat(entry["created_at"]) if entry.get("created_at") else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CredentialsError(
+            f"The saved login for {platform_url} in {credentials_path()} is damaged ({error}). Run 'osmosis auth login'.",
+            code="CREDENTIALS_PARSE_FAILED",
+            details={"path": str(credentials_path()), "platform_url": platform_url},
+        ) from error
+
+
+def _write(platforms: dict[str, Any]) -> None:
+    path = credentials_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.chmod(0o700)
+        # The temporary file is created with mode 0600 and replaces the old one in a single step.
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".credentials-")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"version": VERSION, "platforms": platforms}, file, indent=2)
+            file.write("\n")
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise CredentialsError(
+            f"Cannot save the login in {path}: {error.strerror}.", details={"path": str(path)}
+        ) from error
