@@ -1,0 +1,51 @@
+"""The data plane: signed PUT of upload parts and signed GET of blobs. No other credential is needed or looked at."""
+
+from __future__ import annotations
+
+import mimetypes
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse
+
+from osmosis_platform.context import Platform
+from osmosis_platform.errors import NotFound
+
+router = APIRouter(include_in_schema=False)
+
+
+def _platform(request: Request) -> Platform:
+    platform: Platform = request.app.state.platform
+    return platform
+
+
+@router.get("/blobs/{sha256}")
+async def get_blob(sha256: str, request: Request) -> Response:
+    """Serve a blob: exact bytes, never compressed, ranges supported, never rendered by a browser."""
+    platform = _platform(request)
+    platform.urls.check("GET", f"/blobs/{sha256}", request.query_params)
+    path = platform.blobs.path(sha256)
+    if not path.is_file():
+        raise NotFound("this file is no longer stored")
+    name = request.query_params["name"]
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return FileResponse(
+        path,
+        media_type=kind if kind in {"application/json", "text/csv"} else "application/octet-stream",
+        headers={
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name.rsplit('/', 1)[-1], safe='')}",
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-store",
+        },
+    )
+
+
+@router.put("/uploads/{upload_id}/{part}")
+async def put_part(upload_id: str, part: int, request: Request) -> Response:
+    """Take one part of an upload; the answer's ETag is given back on completion."""
+    platform = _platform(request)
+    platform.urls.check("PUT", f"/uploads/{upload_id}/{part}", request.query_params)
+    size = int(request.query_params["size"])
+    etag = await platform.parts.receive(upload_id, part, size, request.stream())
+    return Response(status_code=200, headers={"ETag": f'"{etag}"'})
