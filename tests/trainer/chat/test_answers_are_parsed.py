@@ -1,0 +1,135 @@
+"""Reasoning first, then tool calls, the rest is content; what cannot be read stays text with an outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from osmosis_trainer.chat import ChatCodec, ParseOutcome
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "multiply",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "integer"},
+                    "b": {"type": "integer"},
+                    "note": {"type": "string"},
+                },
+            },
+        },
+    }
+]
+CALL = '<tool_call>{"name": "multiply", "arguments": {"a": 6, "b": 7}}</tool_call>'
+
+
+def read(
+    codec: ChatCodec, text: str, tools: list[Any] = TOOLS
+) -> tuple[str, str | None, str | None, list[Any]]:
+    message = codec.parse(codec.template.ids(text), tools)
+    calls = [(call.name, json.loads(call.arguments)) for call in message.tool_calls]
+    return message.outcome.value, message.reasoning, message.content, calls
+
+
+SIX_SEVEN = [("multiply", {"a": 6, "b": 7})]
+
+TAGGED = [
+    ("The answer is 42.<|im_end|>", "text", None, "The answer is 42.", []),
+    (CALL + "<|im_end|>", "tool_calls", None, None, SIX_SEVEN),
+    ("Let me see.\n" + CALL + "\n" + CALL + "<|im_end|>", "tool_calls", None, "Let me see.", SIX_SEVEN * 2),
+    ("<think>\nhm\n</think>\n\n" + CALL, "tool_calls", "hm", None, SIX_SEVEN),
+    (f"<think>maybe {CALL}</think>No.", "text", f"maybe {CALL}", "No.", []),
+    (f"<think>maybe {CALL}", "unclosed_reasoning", f"maybe {CALL}", "", []),
+    (CALL.replace("}}", "}"), "malformed_tool_call", None, CALL.replace("}}", "}"), []),
+    (CALL.replace("7", "NaN"), "malformed_tool_call", None, CALL.replace("7", "NaN"), []),
+    (
+        CALL + CALL.replace("arguments", "args"),
+        "malformed_tool_call",
+        None,
+        CALL + CALL.replace("arguments", "args"),
+        [],
+    ),
+    (CALL.removesuffix("</tool_call>"), "unclosed_tool_call", None, CALL.removesuffix("</tool_call>"), []),
+    (CALL.replace("multiply", "product"), "unknown_tool", None, CALL.replace("multiply", "product"), []),
+    ("<|im_end|>", "text", None, "", []),
+]
+
+
+@pytest.mark.parametrize(("text", "outcome", "reasoning", "content", "calls"), TAGGED)
+def test_tagged_calls(
+    tiny: ChatCodec, text: str, outcome: str, reasoning: str | None, content: str | None, calls: list[Any]
+) -> None:
+    assert read(tiny, text) == (outcome, reasoning, content, calls)
+
+
+def test_without_tools_a_call_is_text(tiny: ChatCodec) -> None:
+    assert read(tiny, CALL, []) == ("text", None, CALL, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "content", "calls"),
+    [
+        ('{"name": "multiply", "parameters": {"a": 6, "b": 7}}<|eot_id|>', "tool_calls", None, SIX_SEVEN),
+        (
+            '<|python_tag|>{"name": "multiply", "parameters": {"a": 6, "b": 7}}<|eom_id|>',
+            "tool_calls",
+            None,
+            SIX_SEVEN,
+        ),
+        (
+            '{"name": "multiply", "parameters": {"a": 6, "b": 7}}; {"name": "multiply", "parameters": {"a": 6, "b": 7}}',
+            "tool_calls",
+            None,
+            SIX_SEVEN * 2,
+        ),
+        (
+            '{"name": "multiply", "parameters": [6]}',
+            "malformed_tool_call",
+            '{"name": "multiply", "parameters": [6]}',
+            [],
+        ),
+        ('{"answer": 42}', "text", '{"answer": 42}', []),
+        ("It is {42}.", "text", "It is {42}.", []),
+    ],
+)
+def test_bare_calls(
+    codec_of: Callable[[str], ChatCodec], text: str, outcome: str, content: str | None, calls: list[Any]
+) -> None:
+    assert read(codec_of("llama3_1"), text) == (outcome, None, content, calls)
+
+
+def test_xml_calls_take_types_from_the_schema(codec_of: Callable[[str], ChatCodec]) -> None:
+    """Qwen3.5's generation prompt opens the think block itself."""
+    text = (
+        "easy\n</think>\n\n<tool_call>\n<function=multiply>\n<parameter=a>\n6\n</parameter>\n<parameter=b>\n7\n</parameter>\n"
+        "<parameter=note>\n12\nlines\n</parameter>\n</function>\n</tool_call><|im_end|>"
+    )
+    expected = [("multiply", {"a": 6, "b": 7, "note": "12\nlines"})]
+    assert read(codec_of("qwen3_5_think"), text) == ("tool_calls", "easy", None, expected)
+    broken = text.replace("</function>", "")
+    assert read(codec_of("qwen3_5_think"), broken)[0] == "malformed_tool_call"
+
+
+def test_tool_call_ids_are_unique_and_can_be_given(tiny: ChatCodec) -> None:
+    ids = tiny.template.ids(CALL + CALL)
+    random = [call.id for _ in range(20) for call in tiny.parse(ids, TOOLS).tool_calls]
+    assert len(set(random)) == 40
+    given = tiny.parse(ids, TOOLS, name_call=lambda i: f"{i}{'a' * 31}")
+    assert [call.id for call in given.tool_calls] == ["call_0" + "a" * 23, "call_1" + "a" * 23]
+    assert given.outcome is ParseOutcome.TOOL_CALLS
+
+
+def test_the_answer_becomes_a_message_that_renders_back_to_its_tokens(tiny: ChatCodec) -> None:
+    sampled = tiny.template.ids(CALL + "<|im_end|>")
+    question = {"role": "user", "content": "6 times 7?"}
+    message = tiny.parse(sampled, TOOLS).to_message()
+    rendered = tiny.template.ids(
+        tiny.template.text([question, {**message, "content": ""}], TOOLS, generate=False).removesuffix("\n")
+    )
+    assert rendered == [*tiny.render([question], TOOLS), *sampled]
