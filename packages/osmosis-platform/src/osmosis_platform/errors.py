@@ -89,3 +89,9 @@ class Unavailable(PlatformError):
     """A part of the platform is not there right now (503)."""
 
     status, code = 503, "UNAVAILABLE"
+
+
+class CannotStart(PlatformError):
+    """The platform process cannot start or a command cannot open its data; never sent over HTTP."""
+
+    code = "CANNOT_START"

@@ -52,6 +52,17 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(
         default=15.0, gt=0, description="Seconds without heartbeat until a job is taken over."
     )
+    minimum_cli_version: str | None = Field(
+        default=None, description="CLI versions below this one are refused with the way to upgrade."
+    )
+    deprecated_cli_version: str | None = Field(
+        default=None, description="CLI versions up to this one are warned that they will stop working."
+    )
+    log_format: str = Field(
+        default="plain",
+        pattern="^(plain|json)$",
+        description="Log lines on stderr: plain text or one JSON object a line.",
+    )
     package_index: bool = Field(
         default=True, description="Whether rollout environments may download packages from the package index."
     )

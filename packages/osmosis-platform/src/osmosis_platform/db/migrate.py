@@ -1,0 +1,50 @@
+"""Brings a database to the schema of this version, with the migrations that ship inside the package."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from osmosis_platform.db.session import Database
+from osmosis_platform.errors import CannotStart
+
+FOLDER = Path(str(resources.files("osmosis_platform.db") / "migrations"))
+
+
+def migrate(database: Database) -> None:
+    """Create or upgrade the schema in one transaction; raises CannotStart for a database of a newer version."""
+    config = configuration()
+    script = ScriptDirectory.from_config(config)
+    with database.engine.begin() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+        if current == script.get_current_head():
+            return
+        _refuse_newer(script, current)
+        _upgrade(config, connection)
+
+
+def configuration() -> Config:
+    """Alembic's configuration, without a file."""
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    return config
+
+
+def _upgrade(config: Config, connection: Connection) -> None:
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _refuse_newer(script: ScriptDirectory, current: str | None) -> None:
+    known = {revision.revision for revision in script.walk_revisions()}
+    if current is not None and current not in known:
+        raise CannotStart(
+            f"The database has the schema {current} of a newer version. Start that version, or restore a backup made by this one.",
+            code="DATABASE_TOO_NEW",
+        )

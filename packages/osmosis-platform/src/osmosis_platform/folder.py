@@ -1,0 +1,55 @@
+"""The data folder: private to its owner, and used by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from osmosis_platform.errors import CannotStart
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create the folder with mode 0700; raises CannotStart when it cannot be made or is no folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise CannotStart(
+            f"Cannot use the data folder {folder}: {error.strerror or error}. Choose another with --data."
+        ) from error
+
+
+@dataclass(slots=True)
+class FolderLock:
+    """An exclusive lock that the kernel drops when its process ends, however it ends."""
+
+    path: Path
+    descriptor: int
+
+    @classmethod
+    def acquire(cls, folder: Path) -> FolderLock:
+        """Take the folder, or raise CannotStart that names the process that has it."""
+        path = folder / "lock"
+        # Not inherited by child processes: a child that outlives us must not keep the folder locked.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise CannotStart(
+                f"The data folder {folder} is in use by another platform process (pid {holder}). "
+                "Stop that one first, or choose another folder with --data.",
+                code="FOLDER_IN_USE",
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Let go; a second call does nothing."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1

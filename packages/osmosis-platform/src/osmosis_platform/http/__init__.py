@@ -1,0 +1,1 @@
+"""What every request passes: ids, errors, versions, who asks for which workspace, pages."""

@@ -1,0 +1,71 @@
+"""Every failure of a request leaves as the one error envelope of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from osmosis_platform.errors import InvalidInput, PlatformError
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer platform errors, invalid requests and unknown routes with `{"error", "message", "code", ...}`."""
+    app.add_exception_handler(PlatformError, _platform_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+def error_response(error: PlatformError, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The envelope of an error."""
+    return JSONResponse(error.body(), status_code=error.status, headers=headers)
+
+
+async def _platform_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, PlatformError)
+    return error_response(error)
+
+
+async def _invalid_request(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_response(invalid_input(error.errors()))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).name if error.status_code in set(HTTPStatus) else "HTTP_ERROR"
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        text = f"There is nothing at {request.method} {request.scope['path']}."
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        text = f"{request.method} is not possible at {request.scope['path']}."
+    else:
+        text = str(error.detail)
+    return error_response(
+        PlatformError(text, code=code, status=error.status_code), headers=dict(error.headers or {})
+    )
+
+
+def invalid_input(problems: Sequence[Any]) -> InvalidInput:
+    """Turn pydantic's problems into our error. Input values are left out: one of them may be a secret."""
+    found = [{"key": _key(problem["loc"]), "message": _sentence(problem["msg"])} for problem in problems]
+    first = found[0]
+    text = f"{first['key']}: {first['message']}" if first["key"] else first["message"]
+    if len(found) > 1:
+        text += f" (and {len(found) - 1} more)"
+    return InvalidInput(text, field=first["key"] or None, issues=found if len(found) > 1 else ())
+
+
+def _key(location: Sequence[str | int]) -> str:
+    parts = list(location)
+    if parts and parts[0] in ("body", "query", "path", "header", "cookie"):
+        parts = parts[1:]
+    return ".".join(str(part) for part in parts)
+
+
+def _sentence(message: str) -> str:
+    return message.removeprefix("Value error, ")

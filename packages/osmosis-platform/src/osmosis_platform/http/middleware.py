@@ -1,0 +1,104 @@
+"""Around every request: an id, a log line, safe headers, and no text of an unexpected error in the answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from typing import cast
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from osmosis_platform.errors import PlatformError
+from osmosis_platform.http.errors import error_response
+from osmosis_platform.http.versions import VersionPolicy
+
+log = logging.getLogger("osmosis_platform.http")
+
+# Stands for an encoded slash between routing and the handler. A noncharacter: it never occurs in a name.
+ENCODED_SLASH = "\ufdd0"
+_ENCODED_SLASH = re.compile(rb"%2f", re.IGNORECASE)
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+}
+
+
+class RequestMiddleware:
+    """Outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, versions: VersionPolicy) -> None:
+        self.app = app
+        self.versions = versions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        request_id = headers.get("x-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        keep_encoded_slashes(scope)
+        signal = self.versions.judge(headers.get("x-osmosis-cli-version"))
+        started = time.perf_counter()
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = cast(int, message["status"])
+                answer = MutableHeaders(scope=message)
+                answer["X-Request-Id"] = request_id
+                for name, value in SAFE_HEADERS.items():
+                    answer.setdefault(name, value)
+                if scope["path"].startswith("/api/"):
+                    answer.setdefault("Cache-Control", "no-store")
+                if 200 <= status < 300:
+                    signal.add_headers(answer)
+            await send(message)
+
+        try:
+            if signal.refusal is not None:
+                await signal.refusal(scope, receive, send_with_headers)
+            else:
+                await self.app(scope, receive, send_with_headers)
+        except Exception:
+            log.exception("request %s: %s %s failed", request_id, scope["method"], scope["path"])
+            if status:
+                raise
+            error = PlatformError(
+                f"Something went wrong on the platform. Its log says what, under request id {request_id}.",
+                extra={"request_id": request_id},
+            )
+            await error_response(error)(scope, receive, send_with_headers)
+        finally:
+            log.info(
+                "%s %s %d %.1f ms request=%s",
+                scope["method"],
+                scope["path"].replace(ENCODED_SLASH, "%2F"),
+                status,
+                (time.perf_counter() - started) * 1000,
+                request_id,
+            )
+
+
+def keep_encoded_slashes(scope: Scope) -> None:
+    """Decode the path for routing, except `%2F`: a name such as `org/model` is one segment of a path.
+
+    `restore_slashes`, a dependency of every route, puts the slash into the handler's parameters.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    raw = raw.partition(b"?")[0]
+    if _ENCODED_SLASH.search(raw):
+        parts = _ENCODED_SLASH.split(raw)
+        scope["path"] = ENCODED_SLASH.join(unquote(part.decode("latin-1")) for part in parts)

@@ -1,0 +1,56 @@
+"""Tells the CLI when it is too old."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fastapi.responses import JSONResponse
+from packaging.version import InvalidVersion, Version
+from starlette.datastructures import MutableHeaders
+
+UPGRADE = 'Upgrade with: pip install --upgrade "osmosis-ai"'
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What to tell one client: nothing, headers on a successful answer, or a refusal (426)."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    refusal: JSONResponse | None = None
+
+    def add_headers(self, headers: MutableHeaders) -> None:
+        """Add the two signalling headers, both or none."""
+        for name, value in self.headers.items():
+            headers[name] = value
+
+
+CURRENT = Signal()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """`minimum`: older clients are refused. `deprecated`: clients up to this version are warned."""
+
+    minimum: Version | None = None
+    deprecated: Version | None = None
+
+    @classmethod
+    def of(cls, minimum: str | None, deprecated: str | None) -> VersionPolicy:
+        """From settings; raises packaging's InvalidVersion."""
+        return cls(Version(minimum) if minimum else None, Version(deprecated) if deprecated else None)
+
+    def judge(self, client: str | None) -> Signal:
+        """The signal for a client that says it is version `client`; clients that say nothing pass."""
+        if not client:
+            return CURRENT
+        try:
+            version = Version(client)
+        except InvalidVersion:
+            return CURRENT
+        if self.minimum is not None and version < self.minimum:
+            text = f"Osmosis CLI {version} is not supported by this platform, which needs {self.minimum} or newer. {UPGRADE}"
+            return Signal(refusal=JSONResponse({"status": "unsupported", "message": text}, status_code=426))
+        if self.deprecated is not None and version <= self.deprecated:
+            text = f"Osmosis CLI {version} will stop working with this platform. {UPGRADE}"
+            return Signal({"X-Osmosis-Version-Status": "deprecated", "X-Osmosis-Version-Message": text})
+        return CURRENT

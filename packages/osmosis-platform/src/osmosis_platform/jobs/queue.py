@@ -1,0 +1,303 @@
+"""The durable queue of background work, kept in the domain database.
+
+A job is enqueued in the transaction of the change that needs it, so the two can never disagree. A worker holds a job by a
+lease that it keeps extending; each lease has a larger fencing token, and every write of a holder is conditional on its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Update, event, select, update
+from sqlalchemy.orm import Session
+
+from osmosis_platform.db.session import Database
+from osmosis_platform.db.types import utc_now
+from osmosis_platform.jobs.models import Job
+
+LIVE = ("queued", "running")
+
+
+class LeaseLost(Exception):
+    """Another worker may have the job; whatever was about to be written must not be."""
+
+
+@dataclass(eq=False, slots=True)
+class ClaimedJob:
+    """One worker's hold on one job. `attempt` counts from 1. Handlers look at `cancelled`, `lost` and `stopping` now and then."""
+
+    id: str
+    queue: str
+    kind: str
+    payload: dict[str, Any]
+    attempt: int
+    max_attempts: int
+    fencing_token: int
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _lost: threading.Event = field(default_factory=threading.Event)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _interrupted: threading.Event = field(default_factory=threading.Event)
+
+    def cancelled(self) -> bool:
+        """Whether somebody asked for this work to stop: clean up and return."""
+        return self._cancelled.is_set()
+
+    def lost(self) -> bool:
+        """Whether the lease is gone: stop at once and write nothing."""
+        return self._lost.is_set()
+
+    def stopping(self) -> bool:
+        """Whether this process is shutting down: raise GiveBack soon, the next process continues."""
+        return self._stopping.is_set()
+
+    def wait_interrupted(self, timeout: float) -> bool:
+        """Sleep until the job is cancelled, lost or stopping, at most `timeout` seconds; True when it is."""
+        return self._interrupted.wait(timeout)
+
+    def tell_cancelled(self) -> None:
+        """From the runner: see `cancelled`."""
+        self._cancelled.set()
+        self._interrupted.set()
+
+    def tell_lost(self) -> None:
+        """From the runner: see `lost`."""
+        self._lost.set()
+        self._interrupted.set()
+
+    def tell_stopping(self) -> None:
+        """From the runner: see `stopping`."""
+        self._stopping.set()
+        self._interrupted.set()
+
+
+class JobQueue:
+    """All queues of one database. `place` names the data folder on its machine: see `context.place_of`."""
+
+    def __init__(self, database: Database, *, place: str, lease_seconds: float = 15.0) -> None:
+        self.database = database
+        self.place = place
+        self.owner = f"{place}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.lease_seconds = lease_seconds
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._on_cancel: list[Callable[[str], None]] = []
+
+    # -- Asking for work: in the caller's transaction -------------------------------------------------------------
+
+    def enqueue(
+        self,
+        session: Session,
+        queue: str,
+        kind: str,
+        payload: dict[str, Any],
+        *,
+        dedupe_key: str | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int = 3,
+    ) -> Job:
+        """Add a job that exists if and only if the caller's transaction commits; workers wake up then.
+
+        While a job with the same `dedupe_key` is queued or running, that one is returned instead. So put into the key
+        everything that makes the work different, such as the commit to sync.
+        """
+        if dedupe_key is not None:
+            existing = self.find(session, dedupe_key)
+            if existing is not None:
+                return existing
+        job = Job(
+            queue=queue,
+            kind=kind,
+            payload=payload,
+            dedupe_key=dedupe_key,
+            run_at=run_at or utc_now(),
+            max_attempts=max_attempts,
+        )
+        session.add(job)
+        session.flush()
+        _after_commit(session, self.wake)
+        return job
+
+    def find(self, session: Session, dedupe_key: str) -> Job | None:
+        """The queued or running job with this key; a finished one has given its key back."""
+        return session.scalar(select(Job).where(Job.dedupe_key == dedupe_key))
+
+    def request_cancel(self, session: Session, job_id: str) -> bool:
+        """Cancel a queued job now, or ask the worker of a running one to stop. False when the job has already ended."""
+        job = session.get(Job, job_id, with_for_update=True, populate_existing=True)
+        if job is None or job.status not in LIVE:
+            return False
+        job.cancel_requested = True
+        if job.status == "queued":
+            _end(job, "cancelled")
+        else:
+            _after_commit(session, lambda: [notify(job_id) for notify in self._on_cancel])
+        return True
+
+    # -- Doing work ------------------------------------------------------------------------------------------------
+
+    def claim(self, queue: str, owner: str | None = None) -> ClaimedJob | None:
+        """Take the job that has waited longest, or None. Jobs whose lease ran out come first.
+
+        The attempt may be beyond `max_attempts`: then earlier workers died, and the caller has to give the job up.
+        """
+        now = utc_now()
+        if not self._claimable(queue, now):
+            return None
+        with self.database.write() as session:
+            job = session.scalar(_expired(queue, now).with_for_update(skip_locked=True))
+            if job is None:
+                job = session.scalar(_due(queue, now).with_for_update(skip_locked=True))
+            if job is None:
+                return None
+            job.status = "running"
+            job.attempts += 1
+            job.fencing_token += 1
+            job.lease_owner = owner or self.owner
+            job.lease_until = now + timedelta(seconds=self.lease_seconds)
+            claimed = ClaimedJob(
+                id=job.id,
+                queue=job.queue,
+                kind=job.kind,
+                payload=job.payload,
+                attempt=job.attempts,
+                max_attempts=job.max_attempts,
+                fencing_token=job.fencing_token,
+            )
+            if job.cancel_requested:
+                claimed.tell_cancelled()
+        return claimed
+
+    def guard(self, session: Session, lease: ClaimedJob) -> None:
+        """Raise LeaseLost unless the lease still holds; then nobody can take the job over before this transaction ends."""
+        held = session.scalar(
+            select(Job.id)
+            .where(Job.id == lease.id, Job.fencing_token == lease.fencing_token, Job.status == "running")
+            .with_for_update()
+        )
+        if held is None:
+            raise LeaseLost(lease.id)
+
+    def heartbeat(self, leases: list[ClaimedJob]) -> dict[str, bool]:
+        """Extend leases; returns `{job id: cancel requested}` of those that still hold."""
+        until = utc_now() + timedelta(seconds=self.lease_seconds)
+        held: dict[str, bool] = {}
+        with self.database.write() as session:
+            for lease in leases:
+                if _write(session, _held(lease).values(lease_until=until)):
+                    held[lease.id] = bool(
+                        session.scalar(select(Job.cancel_requested).where(Job.id == lease.id))
+                    )
+        return held
+
+    def finish(self, session: Session, lease: ClaimedJob) -> None:
+        """The work is done. Raises LeaseLost."""
+        self._end(session, lease, "done", None)
+
+    def fail(self, session: Session, lease: ClaimedJob, error: str) -> None:
+        """The work cannot be done. Raises LeaseLost."""
+        self._end(session, lease, "failed", error)
+
+    def cancel(self, session: Session, lease: ClaimedJob) -> None:
+        """The work was stopped on request. Raises LeaseLost."""
+        self._end(session, lease, "cancelled", None)
+
+    def retry(self, session: Session, lease: ClaimedJob, error: str, delay: float) -> None:
+        """Put the job back, to be tried again after `delay` seconds. Raises LeaseLost."""
+        later = utc_now() + timedelta(seconds=delay)
+        self._put_back(session, lease, error=error, run_at=later)
+
+    def give_back(self, session: Session, lease: ClaimedJob) -> None:
+        """Put the job back as if it had not been taken: the attempt does not count. Raises LeaseLost."""
+        self._put_back(session, lease, attempts=lease.attempt - 1)
+
+    def _put_back(self, session: Session, lease: ClaimedJob, **values: Any) -> None:
+        statement = _held(lease).values(status="queued", lease_owner=None, lease_until=None, **values)
+        if not _write(session, statement):
+            raise LeaseLost(lease.id)
+        _after_commit(session, self.wake)
+
+    def _end(self, session: Session, lease: ClaimedJob, status: str, error: str | None) -> None:
+        values = {"status": status, "error": error, "finished_at": utc_now()}
+        statement = _held(lease).values(dedupe_key=None, lease_owner=None, lease_until=None, **values)
+        if not _write(session, statement):
+            raise LeaseLost(lease.id)
+
+    # -- Waking and starting ---------------------------------------------------------------------------------------
+
+    def release_leases_of_this_place(self) -> int:
+        """Put back every job that an earlier process of this data folder held; returns how many.
+
+        Only for the process that has the folder's lock: it proves that no such process is alive.
+        """
+        statement = (
+            update(Job)
+            .where(Job.status == "running", Job.lease_owner.startswith(f"{self.place}:", autoescape=True))
+            .values(status="queued", lease_owner=None, lease_until=None)
+        )
+        with self.database.write() as session:
+            return cast("CursorResult[Any]", session.execute(statement)).rowcount
+
+    def wake(self) -> None:
+        """Let waiting workers look for jobs."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    @property
+    def changes(self) -> int:
+        """Grows whenever there may be something to claim; read it before `claim`, then give it to `wait`."""
+        return self._changes
+
+    def wait(self, seen: int, timeout: float) -> None:
+        """Block until something changed since `seen`, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, timeout)
+
+    def on_cancel(self, notify: Callable[[str], None]) -> None:
+        """Call `notify(job id)` when this process asks a running job to stop."""
+        self._on_cancel.append(notify)
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        # A look without the write lock: idle workers must not hold up everybody's writes.
+        with self.database.read() as session:
+            return (
+                session.scalar(_due(queue, now)) is not None
+                or session.scalar(_expired(queue, now)) is not None
+            )
+
+
+def _due(queue: str, now: datetime) -> Any:
+    ready = (Job.queue == queue, Job.status == "queued", Job.run_at <= now)
+    return select(Job).where(*ready).order_by(Job.run_at).limit(1)
+
+
+def _expired(queue: str, now: datetime) -> Any:
+    lost = (Job.queue == queue, Job.status == "running", Job.lease_until < now)
+    return select(Job).where(*lost).order_by(Job.run_at).limit(1)
+
+
+def _held(lease: ClaimedJob) -> Update:
+    return update(Job).where(
+        Job.id == lease.id, Job.fencing_token == lease.fencing_token, Job.status == "running"
+    )
+
+
+def _write(session: Session, statement: Update) -> bool:
+    options = {"synchronize_session": False}
+    return cast("CursorResult[Any]", session.execute(statement, execution_options=options)).rowcount == 1
+
+
+def _end(job: Job, status: str) -> None:
+    job.status = status
+    job.dedupe_key = None
+    job.finished_at = utc_now()
+
+
+def _after_commit(session: Session, action: Callable[[], Any]) -> None:
+    event.listen(session, "after_commit", lambda _session: action(), once=True)

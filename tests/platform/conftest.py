@@ -1,0 +1,85 @@
+"""An open platform with people in it, and a client that speaks to its API in process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from osmosis_platform.accounts.models import User
+from osmosis_platform.accounts.tokens import create_token
+from osmosis_platform.app import create_app
+from osmosis_platform.context import Platform, open_platform
+from osmosis_platform.repositories.models import Repository
+from osmosis_platform.settings import Settings
+from osmosis_platform.workspaces.models import Membership, Workspace
+
+
+@dataclass
+class Person:
+    """A user with a token; `headers` sign a request in, `scoped` also names a workspace."""
+
+    user: User
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def scoped(self, workspace: str = "acme") -> dict[str, str]:
+        return {**self.headers, "X-Osmosis-Workspace": workspace}
+
+
+@dataclass
+class Town:
+    """Workspace `acme` (repository `Acme/Agents`) with ada (owner), amy (admin) and max (member); `other` belongs to eve."""
+
+    acme: Workspace
+    other: Workspace
+    repository: Repository
+    ada: Person
+    amy: Person
+    max: Person
+    eve: Person
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data", key_file=tmp_path / "keys.json")
+
+
+@pytest.fixture
+def platform(settings: Settings) -> Iterator[Platform]:
+    platform = open_platform(settings)
+    yield platform
+    platform.close()
+
+
+@pytest.fixture
+def client(platform: Platform) -> Iterator[httpx.Client]:
+    with TestClient(create_app(platform), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def town(platform: Platform) -> Town:
+    with platform.database.write() as session:
+        acme, other = Workspace(name="acme"), Workspace(name="other")
+        people = {}
+        for name in ("ada", "amy", "max", "eve"):
+            user = User(email=f"{name}@example.com", name=name.title())
+            session.add(user)
+            session.flush()
+            people[name] = Person(user, create_token(session, user.id, name="test")[1])
+        session.add_all([acme, other])
+        session.flush()
+        for name, role in (("ada", "owner"), ("amy", "admin"), ("max", "member")):
+            session.add(Membership(workspace_id=acme.id, user_id=people[name].user.id, role=role))
+        session.add(Membership(workspace_id=other.id, user_id=people["eve"].user.id, role="owner"))
+        repository = Repository(workspace_id=acme.id, full_name="Acme/Agents", identity="acme/agents")
+        session.add(repository)
+    return Town(acme=acme, other=other, repository=repository, **people)
