@@ -1,0 +1,14 @@
+"""Logging of a rollout server whose entrypoint did not configure any."""
+
+import logging
+
+
+def configure_default_logging() -> None:
+    """Log to stderr at INFO, unless the root logger has handlers already."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
