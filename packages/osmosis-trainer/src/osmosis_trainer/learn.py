@@ -1,0 +1,44 @@
+"""One optimizer step: rows in, new policy out."""
+
+from __future__ import annotations
+
+from osmosis_trainer.collect.ledger import Batch
+from osmosis_trainer.deadline import within
+from osmosis_trainer.errors import NonFiniteLossError
+from osmosis_trainer.metrics import Stopwatch, learner_metrics
+from osmosis_trainer.parts import Parts
+from osmosis_trainer.state.run_state import RunState
+
+ENGINE_DEADLINE_S = 3600.0
+NON_FINITE_LIMIT = 3
+
+
+async def learn(parts: Parts, state: RunState, step: int, batch: Batch, watch: Stopwatch) -> dict[str, float]:
+    """Train on the batch and publish the policy; returns the metrics.
+
+    Without rows nothing is trained. A loss that is not finite skips the step; the NON_FINITE_LIMIT-th in a row is
+    raised as NonFiniteLossError.
+    """
+    advanced = parts.settings.advanced
+    rate = parts.settings.learning_rate(step, state.total_steps)
+    if not batch.rows:
+        parts.report.log(
+            f"step {step}: no prompt group had differing rewards; nothing is trained", level="warning"
+        )
+        return {"train/lr": rate}
+    try:
+        async with within(ENGINE_DEADLINE_S, f"learning in step {step}"):
+            with watch.part("learn"):
+                losses = await parts.engine.forward_backward(batch.rows, parts.settings.objective())
+                norms = await parts.engine.optim_step(lr=rate, max_grad_norm=advanced.max_grad_norm)
+    except NonFiniteLossError as error:
+        state.non_finite_in_a_row += 1
+        if state.non_finite_in_a_row >= NON_FINITE_LIMIT:
+            raise
+        parts.report.log(f"step {step} is skipped: {error}", level="warning")
+        return {"train/lr": rate}
+    state.non_finite_in_a_row = 0
+    async with within(ENGINE_DEADLINE_S, f"publishing the policy of step {step}"):
+        with watch.part("publish"):
+            await parts.engine.publish()
+    return learner_metrics(losses, norms) | {"train/lr": rate}

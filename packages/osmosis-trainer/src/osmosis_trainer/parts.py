@@ -1,0 +1,45 @@
+"""What a training run is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from osmosis_trainer.collect.collector import Collector, RunAttempt
+from osmosis_trainer.collect.journal import Journal
+from osmosis_trainer.collect.stop import StopSignal
+from osmosis_trainer.engines.protocol import Engine
+from osmosis_trainer.report import Report
+from osmosis_trainer.settings import RunSettings
+from osmosis_trainer.state.run_state import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one run. `rows` is the length of the dataset, `concurrency` the most rollouts open at a time,
+    `work_dir` the folder that outlives restarts."""
+
+    settings: RunSettings
+    engine: Engine
+    rows: int
+    run_attempt: RunAttempt
+    report: Report
+    stop: StopSignal
+    work_dir: Path
+    concurrency: int
+
+    @property
+    def journals(self) -> Path:
+        return self.work_dir / "journal"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.work_dir / "checkpoints"
+
+    @property
+    def states(self) -> StateStore:
+        return StateStore(self.work_dir / "state")
+
+    def collector(self, journal: Journal) -> Collector:
+        """A collector that writes to `journal`."""
+        return Collector(self.run_attempt, journal, self.stop, self.concurrency, self.report.log)

@@ -1,0 +1,159 @@
+"""What the run tells the platform: log lines, progress, metrics, sample trajectories and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from osmosis_trainer.collect.attempt import Attempt
+from osmosis_trainer.collect.groups import PromptGroup
+from osmosis_trainer.collect.ledger import Batch
+from osmosis_trainer.deadline import within
+from osmosis_trainer.metrics import finite
+from osmosis_trainer.state.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+FLUSH_DEADLINE_S = 600.0
+SAMPLES_PER_STEP = 4
+
+Level = Literal["info", "warning", "error"]
+
+
+class RunEvents(Protocol):
+    """The part of `osmosis_ai.worker.RunClient` that the loop uses. `emit` queues, `flush` waits until all is accepted."""
+
+    def emit(self, event: dict[str, Any]) -> None: ...
+    def log(self, message: str, *, level: Level = "info", step: str = "train") -> None: ...
+    async def put_blob(self, content: bytes) -> str: ...
+    async def flush(self) -> None: ...
+
+
+class Report:
+    """Events of one run, in the shapes of the run API. All of them may be sent twice."""
+
+    def __init__(self, events: RunEvents, tokenizer: PreTrainedTokenizerFast) -> None:
+        self._events = events
+        self._tokenizer = tokenizer
+
+    def log(self, message: str, *, level: Level = "info", step: str = "train") -> None:
+        """One line of the run log."""
+        self._events.log(message, level=level, step=step)
+
+    def progress(self, phase: str, step: int, total_steps: int, examples: int) -> None:
+        """Where the run is; `examples` counts finished samples."""
+        self._events.emit(
+            {
+                "type": "progress",
+                "phase": phase,
+                "current_step": step,
+                "total_steps": total_steps,
+                "examples_processed": examples,
+            }
+        )
+
+    def metrics(self, step: int, values: dict[str, float]) -> None:
+        """Numbers of a step."""
+        self._events.emit({"type": "metrics", "step": step, "values": finite(values)})
+
+    async def samples(self, step: int, groups: Sequence[PromptGroup], batch: Batch) -> None:
+        """A few trajectories of the step with their tokens."""
+        for attempt in telling_samples(groups, batch):
+            advantage = batch.advantages.get(attempt.rollout_id)
+            content = json.dumps(self._trajectory(attempt, advantage)).encode()
+            blob = await self._put(content, f"the upload of sample trajectories of step {step}")
+            event = {
+                "type": "sample",
+                "step": step,
+                "row_index": attempt.row_index,
+                "sample_index": attempt.sample_index,
+                "rollout_id": attempt.rollout_id,
+                "blob": blob,
+            }
+            if attempt.reward is not None:
+                event["reward"] = attempt.reward
+            if advantage is not None:
+                event["advantage"] = advantage
+            self._events.emit(event)
+
+    async def checkpoint(self, checkpoint: Checkpoint, reward: float | None, *, final: bool) -> None:
+        """Publish a checkpoint; `reward` is the training reward of its step."""
+        blob = await self._put(checkpoint.tar, f"the upload of the checkpoint of step {checkpoint.step}")
+        event: dict[str, Any] = {
+            "type": "checkpoint",
+            "step": checkpoint.step,
+            "blob": blob,
+            "path": str(checkpoint.folder),
+            "final": final,
+        }
+        if reward is not None:
+            event["reward"] = reward
+        self._events.emit(event)
+
+    async def flush(self) -> None:
+        """Wait until the platform has accepted everything."""
+        async with within(FLUSH_DEADLINE_S, "the delivery of events to the platform"):
+            await self._events.flush()
+
+    async def _put(self, content: bytes, what: str) -> str:
+        async with within(FLUSH_DEADLINE_S, what):
+            return await self._events.put_blob(content)
+
+    def _trajectory(self, attempt: Attempt, advantage: float | None) -> dict[str, Any]:
+        return {
+            "rollout_id": attempt.rollout_id,
+            "row_index": attempt.row_index,
+            "sample_index": attempt.sample_index,
+            "outcome": attempt.outcome,
+            "reason": None if attempt.outcome == "graded" else attempt.reason,
+            "reward": attempt.reward,
+            "advantage": advantage,
+            "messages": attempt.messages,
+            "sequences": [
+                {
+                    "token_ids": row.token_ids,
+                    "tokens": [self._tokenizer.decode([token]) for token in row.token_ids],
+                    "mask": row.mask,
+                    "logprobs": row.logprobs,
+                }
+                for row in attempt.rows
+            ],
+        }
+
+
+def telling_samples(groups: Sequence[PromptGroup], batch: Batch) -> list[Attempt]:
+    """The worst and the best sample of the first groups that were trained, then of those that were not; at most
+    SAMPLES_PER_STEP."""
+    ordered = sorted(groups, key=lambda group: (group.verdict != "trained", group.slot))
+    chosen: list[Attempt] = []
+    for group in ordered:
+        ranked = sorted(group.samples, key=lambda sample: batch.advantages.get(sample.rollout_id, 0.0))
+        chosen += [ranked[0], ranked[-1]] if len(ranked) > 1 else ranked
+        if len(chosen) >= SAMPLES_PER_STEP:
+            break
+    return chosen[:SAMPLES_PER_STEP]
+
+
+def step_line(step: int, total_steps: int, groups: Sequence[PromptGroup], values: Mapping[str, float]) -> str:
+    """One line for people: `step 3/20 reward 0.41 ...`."""
+    samples = [sample for group in groups for sample in group.samples]
+    left_out = [
+        f"{count} {outcome}"
+        for outcome in ("invalid", "failed", "skipped")
+        if (count := sum(sample.outcome == outcome for sample in samples))
+    ]
+    trained = sum(group.verdict == "trained" for group in groups)
+    parts = [
+        f"step {step}/{total_steps}",
+        f"reward {values['rollout/raw_reward']:.3f}" if "rollout/raw_reward" in values else "no reward",
+        f"{len(samples)} rollouts" + (f" ({', '.join(left_out)})" if left_out else ""),
+        f"{trained} of {len(groups)} groups trained",
+    ]
+    parts += [
+        f"{label} {values[key]:.4g}"
+        for label, key in (("loss", "train/loss"), ("entropy", "train/entropy_loss"), ("lr", "train/lr"))
+        if key in values
+    ]
+    return " · ".join([*parts, f"{values['perf/step_seconds']:.1f} s"])

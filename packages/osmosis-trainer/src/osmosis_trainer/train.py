@@ -1,0 +1,159 @@
+"""The training loop: collect rollouts, learn from them, publish the policy, report, save.
+
+A step is durable as a whole: it is reported, then its state is saved. A worker that is killed anywhere continues from
+the last saved state, takes the finished attempts of the open step from the journal, and reaches the same numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from osmosis_trainer.collect.advantages import group_advantages
+from osmosis_trainer.collect.groups import PromptGroup
+from osmosis_trainer.collect.health import HealthWindow, StepHealth
+from osmosis_trainer.collect.journal import Journal, drop_journals
+from osmosis_trainer.collect.ledger import Batch, make_batch
+from osmosis_trainer.collect.stop import StoppedError
+from osmosis_trainer.evaluation import evaluate
+from osmosis_trainer.learn import learn
+from osmosis_trainer.metrics import Stopwatch, ledger_metrics, performance, rollout_metrics
+from osmosis_trainer.parts import Parts
+from osmosis_trainer.report import step_line
+from osmosis_trainer.state.checkpoint import write_checkpoint
+from osmosis_trainer.state.resume import Beginning, begin
+from osmosis_trainer.state.run_state import RunState
+
+
+async def train(parts: Parts) -> None:
+    """Train one run to its end; raises StoppedError, with everything saved, when a stop was asked for."""
+    start = await begin(parts)
+    run = Training(parts, start)
+    await run.introduce()
+    try:
+        while run.state.step < run.state.total_steps:
+            parts.stop.check()
+            await run.step(run.state.step + 1)
+    except StoppedError:
+        await run.save_stopped()
+        raise
+    run.progress("finalize")
+    await parts.report.flush()
+
+
+@dataclass(slots=True)
+class Training:
+    """A run between its first and its last step."""
+
+    parts: Parts
+    start: Beginning
+    _save_s: float = 0.0
+
+    @property
+    def state(self) -> RunState:
+        return self.start.state
+
+    async def introduce(self) -> None:
+        """Say where the run begins; a new run measures the untrained policy and saves its first state."""
+        parts, state, split = self.parts, self.state, self.start.split
+        if self.start.resumed:
+            parts.report.log(f"resumed after step {state.step}/{state.total_steps}", step="init")
+            self.progress("train")
+            return
+        self.progress("init")
+        parts.report.log(
+            f"{state.total_steps} steps, {len(split.training)} training rows, {len(split.validation)} validation rows",
+            step="init",
+        )
+        for warning in parts.settings.warnings():
+            parts.report.log(warning, level="warning", step="init")
+        with Journal(parts.journals, 0) as journal:
+            parts.report.metrics(0, await evaluate(parts, state, 0, split.validation, journal, Stopwatch()))
+        await self.save(0)
+
+    async def step(self, step: int) -> None:
+        """Collect, learn, evaluate, checkpoint, report, save."""
+        parts, state, settings, watch = self.parts, self.state, self.parts.settings, Stopwatch()
+        last = step == state.total_steps
+        with Journal(parts.journals, step) as journal:
+            with watch.part("sample"):
+                groups = await self.collect(step, journal)
+            health = HealthWindow.load(state.health)
+            health.add(StepHealth.of(groups), last_step=last)
+            batch = self.batch(groups)
+            values = rollout_metrics(groups, parts.engine.policy_version) | ledger_metrics(batch.ledger)
+            values |= await learn(parts, state, step, batch, watch)
+            if last or step % settings.checkpoints.eval_interval == 0:
+                values |= await evaluate(parts, state, step, self.start.split.validation, journal, watch)
+        state.health, state.reward = health.dump(), values.get("rollout/raw_reward")
+        state.examples_processed += sum(len(group.samples) for group in groups)
+        if last or step % settings.checkpoints.checkpoint_save_freq == 0:
+            with watch.part("checkpoint"):
+                await self.checkpoint(step, final=last)
+        await self.tell(step, groups, batch, values | performance(groups, batch, watch, self._save_s))
+        await self.save(step)
+
+    async def collect(self, step: int, journal: Journal) -> list[PromptGroup]:
+        """The prompt groups of a step, refilled."""
+        settings = self.parts.settings
+        return await self.parts.collector(journal).step(
+            step,
+            self.start.order,
+            batch=settings.training.rollout_batch_size,
+            samples=settings.training.n_samples_per_prompt,
+            refill_limit=settings.advanced.refill_limit,
+        )
+
+    def batch(self, groups: Sequence[PromptGroup]) -> Batch:
+        """The rows that the groups give to train on."""
+        advanced = self.parts.settings.advanced
+        return make_batch(
+            groups,
+            lambda rewards: group_advantages(rewards, scale_rewards=advanced.scale_rewards),
+            mask_truncated=advanced.mask_truncated,
+        )
+
+    async def checkpoint(self, step: int, *, final: bool) -> None:
+        """Write and publish the adapter as it is after `step`."""
+        checkpoint = await write_checkpoint(self.parts.checkpoints, step, self.parts.engine)
+        await self.parts.report.checkpoint(checkpoint, self.state.reward, final=final)
+        self.state.last_checkpoint = step
+
+    async def tell(
+        self, step: int, groups: Sequence[PromptGroup], batch: Batch, values: dict[str, float]
+    ) -> None:
+        """Send everything about a step and wait until the platform has it."""
+        report = self.parts.report
+        report.metrics(step, values)
+        report.log(step_line(step, self.state.total_steps, groups, values))
+        await report.samples(step, groups, batch)
+        self.progress("train", step)
+        await report.flush()
+
+    async def save(self, step: int) -> None:
+        """Make the step count. Journals that no kept state needs are dropped."""
+        began, state, parts = time.perf_counter(), self.state, self.parts
+        state.step = step
+        state.position, state.order_digest = self.start.order.position, self.start.order.digest()
+        await parts.states.save(state, parts.engine)
+        drop_journals(parts.journals, before=step)
+        self._save_s = time.perf_counter() - began
+
+    async def save_stopped(self) -> None:
+        """After a stop request: publish the policy of the last finished step unless that was done."""
+        state = self.state
+        self.parts.report.log(
+            f"stopping after step {state.step}/{state.total_steps}: {self.parts.stop.reason}"
+        )
+        if state.step > max(state.last_checkpoint, 0):
+            await self.checkpoint(state.step, final=True)
+        self.progress("finalize")
+        await self.parts.report.flush()
+
+    def progress(self, phase: str, step: int | None = None) -> None:
+        """Tell the platform where the run is."""
+        state = self.state
+        self.parts.report.progress(
+            phase, state.step if step is None else step, state.total_steps, state.examples_processed
+        )

@@ -1,0 +1,49 @@
+"""A run with a scripted engine and agent, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("scripted_worker.py")
+
+
+@pytest.fixture(scope="session")
+def scripted() -> ModuleType:
+    """The module of the scripted worker."""
+    spec = importlib.util.spec_from_file_location("scripted_worker", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["scripted_worker"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    """A small run: four steps of three groups with four samples."""
+    return {
+        "training": {"rollout_batch_size": 3, "n_samples_per_prompt": 4, "total_epochs": 1, "lr": 1e-3},
+        "checkpoints": {"eval_interval": 2, "checkpoint_save_freq": 2},
+        "advanced": {"seed": 11, "max_steps": 4, "validation_rows": 4, "warmup_ratio": 0.5},
+    }
+
+
+@pytest.fixture
+def make_run(scripted: ModuleType, tmp_path: Path, config: dict[str, Any]) -> Callable[..., Any]:
+    """Parts of a run in `tmp_path/<name>`; `advanced=`, `training=`, `checkpoints=` change settings."""
+
+    def make(name: str = "run", rows: int = 23, **changes: dict[str, Any]) -> Any:
+        changed = {section: config[section] | changes.get(section, {}) for section in config}
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        return scripted.make_parts(folder / "work", folder, changed, rows=rows)
+
+    return make
