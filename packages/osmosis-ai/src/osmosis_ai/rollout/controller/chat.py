@@ -1,8 +1,13 @@
 """What answers the model calls of rollouts."""
 
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from osmosis_ai.errors import OsmosisError
+
+# Set while a `ChatModel` completes: the client repeats a request whose answer it never got (OpenAI clients say so in
+# `x-stainless-retry-count`). Equal requests without it are wanted twice.
+is_client_retry: ContextVar[bool] = ContextVar("is_client_retry", default=False)
 
 
 class ChatError(OsmosisError):

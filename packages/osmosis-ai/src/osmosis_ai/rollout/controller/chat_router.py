@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from osmosis_ai.rollout.controller.chat import ChatError, ChatModel
+from osmosis_ai.rollout.controller.chat import ChatError, ChatModel, is_client_retry
 from osmosis_ai.rollout.controller.chat_stream import ChatResponse, error_response
 from osmosis_ai.rollout.utils.identifiers import is_single_path_segment
 
@@ -75,6 +75,7 @@ class ChatEndpoint:
         stream = body.pop("stream", None) is True
         body.pop("stream_options", None)
         body.pop("n", None)
+        is_client_retry.set(request.headers.get("x-stainless-retry-count", "0") != "0")
         call = asyncio.create_task(self._complete(rollout_id, body))
         calls = self._calls[rollout_id]
         calls.add(call)
