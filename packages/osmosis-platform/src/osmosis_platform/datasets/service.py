@@ -56,9 +56,9 @@ def create(
             field="file_size",
         )
     existing = _holder(session, workspace_id, name)
-    if existing is not None and _gives_way(existing, user):
+    while existing is not None and _gives_way(existing, user):
         _retire(session, existing)
-        existing = None
+        existing = _holder(session, workspace_id, name)
     if existing is not None and existing.id != overwrite_id:
         raise Conflict(
             f"A dataset named {name} exists already. Pass --overwrite to replace it, or rename the file.",

@@ -52,10 +52,9 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent snapshot for reading."""
+        """A consistent snapshot for reading; what was loaded stays usable after the block."""
         with self._read() as session:
-            yield session
-            session.rollback()
+            yield session  # closing ends the transaction and detaches what was loaded, without expiring it
 
     def close(self) -> None:
         """Close pooled connections."""

@@ -1,0 +1,150 @@
+"""Upload, processing, replacement and refusal, through the API as the CLI uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from osmosis_ai.datasets import RowReader
+
+from osmosis_platform.context import Platform
+from osmosis_platform.datasets import service
+from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.jobs.models import Job
+from osmosis_platform.storage import uploads
+
+ROWS = [{"system_prompt": "s", "user_prompt": f"q {i}", "ground_truth": f"00{i}"} for i in range(12)]
+CONTENT = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+
+class Uploader:
+    """Walks the upload calls."""
+
+    def __init__(self, client: httpx.Client, platform: Platform, headers: dict[str, str]) -> None:
+        self.client, self.platform, self.headers = client, platform, headers
+
+    def create(self, name: str = "train", content: bytes = CONTENT, **extra: str) -> httpx.Response:
+        body = {"file_name": name, "file_size": len(content), "extension": "jsonl", **extra}
+        return self.client.post("/api/cli/datasets", json=body, headers=self.headers)
+
+    def send(self, dataset: dict[str, Any], content: bytes = CONTENT) -> httpx.Response:
+        upload, parts = dataset["upload"], None
+        base = self.platform.urls.base_url
+        if upload["method"] == "simple":
+            assert self.client.put(upload["presigned_url"].removeprefix(base), content=content).status_code == 200
+        else:
+            parts = []
+            for part in upload["presigned_urls"]:
+                start = (part["part_number"] - 1) * upload["part_size"]
+                answer = self.client.put(
+                    part["presigned_url"].removeprefix(base), content=content[start : start + part["size"]]
+                )
+                parts.append({"PartNumber": part["part_number"], "ETag": answer.headers["etag"].strip('"')})
+        body = {"file_extension": "jsonl", **({"parts": parts} if parts else {})}
+        return self.client.post(f"/api/cli/datasets/{dataset['id']}/complete", json=body, headers=self.headers)
+
+    def upload(self, name: str = "train", content: bytes = CONTENT, **extra: str) -> dict[str, Any]:
+        dataset = self.create(name, content, **extra).json()
+        assert self.send(dataset, content).json()["status"] == "pending"
+        service.process(self.platform, dataset["id"])
+        return self.get(dataset["id"])
+
+    def get(self, name: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.client.get(f"/api/cli/datasets/{name}", headers=self.headers).json()
+        return answer
+
+
+@pytest.fixture
+def uploader(client: httpx.Client, platform: Platform, town: Any) -> Uploader:
+    return Uploader(client, platform, town.max.scoped())
+
+
+@pytest.mark.parametrize("part_size", [uploads.PART_SIZE, 100])
+def test_a_file_becomes_rows(
+    uploader: Uploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_size: int
+) -> None:
+    monkeypatch.setattr(service, "PART_SIZE", part_size)
+    monkeypatch.setattr(service, "plan_parts", lambda size, part=part_size: uploads.plan_parts(size, part))
+    dataset = uploader.upload()
+    assert (dataset["status"], dataset["row_count"]) == ("uploaded", 12)
+    assert dataset["data_preview"][1] == {"system_prompt": "s", "user_prompt": "q 1", "ground_truth": "001"}
+    with uploader.platform.database.read() as session:
+        stored = session.get_one(Dataset, dataset["id"])
+        rows = service.rows_file(uploader.platform, stored, tmp_path / "rows.parquet")
+    assert RowReader(rows).read([11])[0].label == "0011"
+    answer = uploader.client.get("/api/cli/datasets/train/download", headers=uploader.headers).json()
+    url = answer["presigned_url"].removeprefix(uploader.platform.urls.base_url)
+    assert uploader.client.get(url).content == CONTENT
+    assert answer["file_name"] == "train.jsonl"
+
+
+def test_completing_is_idempotent_and_queues_one_job(uploader: Uploader) -> None:
+    dataset = uploader.create().json()
+    assert [uploader.send(dataset).status_code for _ in range(3)] == [200, 200, 200]
+    with uploader.platform.database.read() as session:
+        assert session.query(Job).filter(Job.kind == service.PROCESS_JOB).count() == 1
+
+
+def test_completing_without_the_bytes_is_refused(uploader: Uploader) -> None:
+    dataset = uploader.create().json()
+    answer = uploader.client.post(
+        f"/api/cli/datasets/{dataset['id']}/complete", json={"file_extension": "jsonl"}, headers=uploader.headers
+    )
+    assert answer.status_code == 409
+    assert "part 1 of 1 has not been uploaded" in answer.json()["error"]
+
+
+def test_a_bad_row_makes_the_dataset_an_error_that_names_the_line(uploader: Uploader) -> None:
+    bad = CONTENT + b'{"system_prompt": "s", "user_prompt": NaN}\n'
+    dataset = uploader.upload("bad", bad)
+    assert dataset["status"] == "error"
+    logs = uploader.client.get("/api/cli/datasets/bad/logs", headers=uploader.headers).json()["logs"]
+    assert any("Line 13: invalid JSON (NaN is not JSON)" in line["message"] for line in logs)
+    assert uploader.upload("bad")["status"] == "uploaded"  # a failed upload does not hold the name
+
+
+def test_a_name_is_replaced_only_when_asked_and_only_by_a_good_file(uploader: Uploader) -> None:
+    old = uploader.upload()
+    clash = uploader.create()
+    assert clash.status_code == 409
+    assert clash.json()["existing_dataset_id"] == old["id"]
+    broken = uploader.upload(content=b"nope\n" * 9, overwrite_dataset_id=old["id"])
+    assert broken["status"] == "error"
+    with uploader.platform.database.read() as session:
+        assert service.find_ready(session, _workspace(session, old), "train").id == old["id"]
+    new = uploader.upload(overwrite_dataset_id=old["id"])
+    assert new["status"] == "uploaded"
+    listed = uploader.client.get("/api/cli/datasets", headers=uploader.headers).json()
+    assert new["id"] in [d["id"] for d in listed["datasets"]]
+    assert old["id"] not in [d["id"] for d in listed["datasets"]]
+
+
+def _workspace(session: Any, dataset: dict[str, Any]) -> str:
+    return str(session.get_one(Dataset, dataset["id"]).workspace_id)
+
+
+def test_outsiders_see_nothing(uploader: Uploader, town: Any) -> None:
+    uploader.upload()
+    own = uploader.client.get("/api/cli/datasets", headers=town.eve.scoped("other")).json()
+    assert own["datasets"] == []
+    assert uploader.client.get("/api/cli/datasets", headers=town.eve.scoped("acme")).status_code == 403
+
+
+def test_aborting_frees_the_name(uploader: Uploader) -> None:
+    dataset = uploader.create().json()
+    uploader.client.post(f"/api/cli/datasets/{dataset['id']}/abort", json={}, headers=uploader.headers)
+    assert uploader.get(dataset["id"])["status"] == "cancelled"
+    assert uploader.create().status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"extension": "txt"}, "extension"), ({"file_size": 0}, "file_size"), ({"file_size": 6 * 2**30}, "file_size")],
+)
+def test_impossible_uploads_are_refused_at_once(uploader: Uploader, change: dict[str, Any], field: str) -> None:
+    body = {"file_name": "x", "file_size": 10, "extension": "csv", **change}
+    answer = uploader.client.post("/api/cli/datasets", json=body, headers=uploader.headers)
+    assert (answer.status_code, answer.json()["field"]) == (400, field)

@@ -1,0 +1,77 @@
+"""Blobs are complete or absent, and named by what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import httpx
+import pytest
+
+from osmosis_platform.context import Platform
+from osmosis_platform.errors import InvalidInput, NotFound
+from osmosis_platform.storage.store import BlobStore
+
+
+def test_a_blob_is_named_by_its_content_and_stored_once(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path)
+    first, second = store.put_bytes(b"abc"), store.put_bytes(b"abc")
+    assert first == second
+    assert first.sha256 == hashlib.sha256(b"abc").hexdigest()
+    assert store.read_bytes(first.sha256) == b"abc"
+    assert list((tmp_path / "incoming").iterdir()) == []
+
+
+def test_content_of_another_hash_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path)
+    wanted = hashlib.sha256(b"abc").hexdigest()
+    with pytest.raises(InvalidInput, match="hashes to"):
+        store.put_bytes(b"abd", expected=wanted)
+    assert not store.exists(wanted)
+    assert not store.exists(hashlib.sha256(b"abd").hexdigest())
+    with pytest.raises(NotFound):
+        store.open(wanted)
+
+
+def test_a_write_that_breaks_off_is_swept_at_the_next_start(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path)
+    (tmp_path / "incoming" / "half").write_bytes(b"x")
+    with pytest.raises(RuntimeError), store.writer() as writer:
+        writer.write(b"half")
+        raise RuntimeError
+    BlobStore(tmp_path)
+    assert list((tmp_path / "incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "A" * 64, "", "0" * 63])
+def test_names_that_are_no_hash_reach_no_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        BlobStore(tmp_path).path(name)
+
+
+def test_a_signed_address_serves_exact_bytes_until_it_expires(platform: Platform, client: httpx.Client) -> None:
+    stored = platform.blobs.put_bytes(b'<script>alert("x")</script>' * 100)
+    url = platform.urls.download_url(stored.sha256, "a/page.html").removeprefix(platform.urls.base_url)
+    answer = client.get(url)
+    assert answer.status_code == 200
+    assert int(answer.headers["content-length"]) == len(answer.content) == stored.size
+    assert "content-encoding" not in answer.headers
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert "page.html" in answer.headers["content-disposition"]
+    assert answer.headers["content-security-policy"].startswith("sandbox")
+    for changed in (url.replace("page", "pig"), url.replace("expires=1", "expires=9"), url[:-1] + "A"):
+        assert client.get(changed).json()["code"] == "SIGNATURE_INVALID"
+    expired = platform.urls.download_url(stored.sha256, "x", expires_in=-5).removeprefix(platform.urls.base_url)
+    assert client.get(expired).status_code == 403
+    assert client.get(expired).json()["code"] == "SIGNATURE_EXPIRED"
+
+
+def test_a_part_of_another_size_is_refused(platform: Platform, client: httpx.Client) -> None:
+    url = platform.urls.upload_url("u1", 1, 4).removeprefix(platform.urls.base_url)
+    for body in (b"123", b"12345"):
+        assert client.put(url, content=body).status_code == 400
+    answer = client.put(url, content=b"1234")
+    assert answer.status_code == 200
+    assert answer.headers["etag"].startswith('"')
+    assert client.put(url.replace("size=4", "size=5"), content=b"12345").status_code == 403
+    assert client.get(url).status_code in (404, 405)
