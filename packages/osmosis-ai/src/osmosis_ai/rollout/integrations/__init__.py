@@ -1,0 +1,3 @@
+"""Connections between agent frameworks and rollouts."""
+
+__all__: list[str] = []

@@ -1,0 +1,217 @@
+"""Real HTTP parts for rollout tests: a policy that speaks the OpenAI wire format, a callback receiver, a served app."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+type Json = dict[str, Any]
+
+
+@dataclass
+class Exchange:
+    """A request that a test server received."""
+
+    path: str
+    headers: dict[str, str]
+    body: Json
+
+
+class LoopbackServer:
+    """A threaded HTTP server on loopback that keeps the requests it got."""
+
+    def __init__(self, answer: Callable[[Exchange, BaseHTTPRequestHandler], None]) -> None:
+        self.requests: list[Exchange] = []
+        received = self.requests
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                raw = self.rfile.read(int(self.headers["content-length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                exchange = Exchange(self.path, headers, json.loads(raw))
+                received.append(exchange)
+                answer(exchange, self)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def send_json(handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
+    data = json.dumps(body).encode()
+    handler.send_response(status)
+    handler.send_header("content-type", "application/json")
+    handler.send_header("content-length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+class PolicyStub(LoopbackServer):
+    """Calls the first tool with 6 and 7, then answers with the tool's result. `script` replaces the decision."""
+
+    USAGE: Json = {
+        "prompt_tokens": 11,
+        "completion_tokens": 3,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+
+    def __init__(self) -> None:
+        self.script: Callable[[Json], tuple[int, Json]] = self.decide
+        super().__init__(self._answer)
+
+    @staticmethod
+    def decide(body: Json) -> tuple[int, Json]:
+        last = body["messages"][-1]
+        if last["role"] == "tool" or not body.get("tools"):
+            content = last["content"]
+            text = content if isinstance(content, str) else content[0]["text"]
+            return 200, {"role": "assistant", "content": f"The answer is {text}"}
+        name = body["tools"][0]["function"]["name"]
+        function = {"name": name, "arguments": json.dumps({"a": 6, "b": 7})}
+        call = {"id": "call_1", "type": "function", "function": function}
+        return 200, {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "I should multiply.",
+            "tool_calls": [call],
+        }
+
+    def _answer(self, exchange: Exchange, handler: BaseHTTPRequestHandler) -> None:
+        status, message = self.script(exchange.body)
+        if status != 200:
+            send_json(handler, status, message)
+            return
+        base = {
+            "id": f"chatcmpl-{len(self.requests)}",
+            "created": 1_700_000_000,
+            "model": exchange.body["model"],
+        }
+        finish = "tool_calls" if message.get("tool_calls") else "stop"
+        if not exchange.body.get("stream"):
+            choice = {"index": 0, "message": message, "finish_reason": finish}
+            send_json(
+                handler, 200, {**base, "object": "chat.completion", "choices": [choice], "usage": self.USAGE}
+            )
+            return
+        delta = dict(message)
+        if calls := delta.get("tool_calls"):
+            delta["tool_calls"] = [{**call, "index": index} for index, call in enumerate(calls)]
+        chunks: list[Json] = [
+            {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
+        ]
+        if (exchange.body.get("stream_options") or {}).get("include_usage"):
+            chunks.append({"choices": [], "usage": self.USAGE})
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.send_header("connection", "close")
+        handler.end_headers()
+        for chunk in chunks:
+            event = json.dumps({**base, "object": "chat.completion.chunk", **chunk})
+            handler.wfile.write(f"data: {event}\n\n".encode())
+        handler.wfile.write(b"data: [DONE]\n\n")
+        handler.close_connection = True
+
+
+class Controller(LoopbackServer):
+    """Receives callbacks. `answers` maps a path to a queue of (status, body); the last one repeats."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[tuple[int, Any]]] = {}
+        super().__init__(self._answer)
+
+    def _answer(self, exchange: Exchange, handler: BaseHTTPRequestHandler) -> None:
+        queue = self.answers.get(exchange.path, [(200, {"ok": True})])
+        status, body = queue.pop(0) if len(queue) > 1 else queue[0]
+        send_json(handler, status, body)
+
+    def calls(self) -> list[tuple[str, str]]:
+        """(path, status) of every callback, in order."""
+        return [(exchange.path.strip("/"), exchange.body["status"]) for exchange in self.requests]
+
+    def body_of(self, path: str) -> Json:
+        return next(exchange.body for exchange in self.requests if exchange.path == path)
+
+
+@dataclass
+class ServedApp:
+    url: str
+    server: uvicorn.Server = field(repr=False)
+
+
+@asynccontextmanager
+async def serve(app: Any) -> AsyncIterator[ServedApp]:
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none"))
+    task = asyncio.create_task(server.serve())
+    try:
+        await wait_until(lambda: server.started or task.done())
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield ServedApp(f"http://127.0.0.1:{port}", server)
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def wait_until(condition: Callable[[], Any], timeout_sec: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_sec):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def policy() -> Iterator[PolicyStub]:
+    server = PolicyStub()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    server = Controller()
+    yield server
+    server.close()
+
+
+@pytest.fixture(name="serve")
+def serve_fixture() -> Callable[[Any], AbstractAsyncContextManager[ServedApp]]:
+    """Serve an ASGI app on loopback."""
+    return serve
+
+
+@pytest.fixture(name="wait_until")
+def wait_until_fixture() -> Callable[..., Any]:
+    """Wait for a condition, with a deadline."""
+    return wait_until
+
+
+@pytest.fixture(autouse=True)
+def artifact_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Rollout folders go here, never to the user's home."""
+    root = tmp_path / "rollouts"
+    monkeypatch.setenv("_OSMOSIS_ROLLOUT_ARTIFACT_ROOT", str(root))
+    for name in ("OSMOSIS_CHAT_COMPLETIONS_URL", "OSMOSIS_API_KEY", "OSMOSIS_ROLLOUT_ID", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return root
