@@ -1,7 +1,7 @@
 """What a finished rollout means."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from osmosis_ai.rollout.controller.store import TerminalCallbackResult
@@ -16,7 +16,8 @@ class RolloutResult:
 
     ``invalid`` is a failure of infrastructure: it says nothing of the agent and must not be scored. ``reward`` is finite
     and present only with ``success``. ``sample`` is what the grader callback carried. ``duration_ms`` counts from the
-    acceptance of the rollout.
+    acceptance of the rollout. ``failed_in`` says which half of a ``failed`` rollout reported the failure, None when that
+    is not known.
     """
 
     rollout_id: str
@@ -26,6 +27,7 @@ class RolloutResult:
     error_type: str | None = None
     error_message: str | None = None
     duration_ms: float = 0.0
+    failed_in: Literal["agent", "grader"] | None = None
 
 
 def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> RolloutResult:
@@ -51,13 +53,17 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
         return ended("invalid", "cancelled", "the rollout was cancelled")
     if completion is not None and completion.status != RolloutStatus.SUCCESS:
         message = completion.err_message or "the agent workflow failed without a message"
-        return ended("failed", _text(completion.err_category) or "workflow_failed", message)
+        failed = ended("failed", _text(completion.err_category) or "workflow_failed", message)
+        return replace(failed, failed_in="agent")
     if grader is None:
         return ended("failed", "missing_grader_callback", "the rollout ended without a grader result")
     if grader.status != GraderStatus.SUCCESS:
         # A polled result does not say which half of the rollout failed.
         unnamed = "grader_failed" if completion is not None else "rollout_failed"
-        return ended("failed", _text(grader.err_category) or unnamed, grader.err_message or _ungraded(sample))
+        failed = ended(
+            "failed", _text(grader.err_category) or unnamed, grader.err_message or _ungraded(sample)
+        )
+        return replace(failed, failed_in=None if completion is None else "grader")
     if grader.sample is not None and grader.sample.remove_sample:
         return ended("skipped")
     reward = grader.sample.reward if grader.sample is not None else None
