@@ -83,3 +83,62 @@ def town(platform: Platform) -> Town:
         repository = Repository(workspace_id=acme.id, full_name="Acme/Agents", identity="acme/agents")
         session.add(repository)
     return Town(acme=acme, other=other, repository=repository, **people)
+
+
+ECHO_ROLLOUT = '''"""A rollout whose agent repeats what the model says."""
+import os
+print("rollout entrypoint", os.getpid(), flush=True)
+'''
+
+
+@dataclass
+class Workshop:
+    """What a run in `acme` needs: a pushed rollout `echo` at `commit_sha`, the dataset `sums`, the base model `tiny/model`."""
+
+    town: Town
+    commit_sha: str
+    dataset_id: str
+    base_model_id: str
+
+    def body(self, model: str, **sections: dict[str, object]) -> dict[str, object]:
+        """A submit request."""
+        experiment = {"rollout": "echo", "entrypoint": "main.py", "model_path": model, "dataset": "sums"}
+        return {"experiment_config": experiment, **sections}
+
+
+@pytest.fixture
+def workshop(platform: Platform, town: Town, tmp_path: Path) -> Workshop:
+    from osmosis_platform.adapters.models import BaseModel
+    from osmosis_platform.datasets.models import Dataset
+    from osmosis_platform.rollouts.models import Rollout
+
+    tree = tmp_path / "tree" / "rollouts" / "echo"
+    tree.mkdir(parents=True)
+    (tree / "main.py").write_text(ECHO_ROLLOUT)
+    (tree / "pyproject.toml").write_text('[project]\nname = "echo"\nversion = "0"\ndependencies = ["osmosis-ai[server]"]\n')
+    platform.git.create("Acme/Agents")
+    sha = platform.git.commit_tree(
+        "Acme/Agents", tmp_path / "tree", branch="main", message="First", author="Ada", email="ada@example.com"
+    )
+    model_folder = tmp_path / "model"
+    model_folder.mkdir()
+    (model_folder / "config.json").write_text("{}")
+    rows = platform.blobs.put_bytes(b"rows of a dataset")
+    with platform.database.write() as session:
+        dataset = Dataset(
+            workspace_id=town.acme.id,
+            name="sums",
+            extension="jsonl",
+            file_size=10,
+            status="uploaded",
+            rows_sha256=rows.sha256,
+            row_count=4,
+            creator_id=town.ada.user.id,
+        )
+        base = BaseModel(name="tiny/model", path=str(model_folder))
+        rollout = Rollout(
+            workspace_id=town.acme.id, repository_id=town.repository.id, name="echo", branch="main", commit_sha=sha
+        )
+        session.add_all([dataset, base, rollout])
+        session.flush()
+        return Workshop(town, sha, dataset.id, base.id)

@@ -1,1 +1,1 @@
-"""Evaluation runs."""
+"""Evaluation runs: submit, follow, retry, download."""

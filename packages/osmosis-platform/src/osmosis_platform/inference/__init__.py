@@ -1,1 +1,1 @@
-"""The public OpenAI-compatible endpoint and its API keys."""
+"""The public inference endpoint and its API keys."""

@@ -18,7 +18,8 @@ class Run(Identified, Base):
     """An evaluation (`kind` = `eval`) or training (`train`) run.
 
     `status`: pending, running, finished, failed, stopped; training also crashed. `commit_sha` is resolved once, at submit.
-    `config` holds the submitted sections with every default filled in; `env` only literal values, never secrets.
+    `round` counts the retries of an
+    evaluation. `config` holds the submitted sections with every default filled in; `env` only literal values, never secrets.
     """
 
     __tablename__ = "runs"
@@ -40,11 +41,13 @@ class Run(Identified, Base):
     branch: Mapped[str | None]
     commit_sha: Mapped[str]
     model_path: Mapped[str]
+    base_model_id: Mapped[str | None] = mapped_column(ForeignKey("base_models.id"))
     dataset_id: Mapped[str] = mapped_column(ForeignKey("datasets.id"))
     config: Mapped[dict[str, Any]]
     env: Mapped[dict[str, Any]] = mapped_column(default=dict)
     secret_names: Mapped[list[Any]] = mapped_column(default=list)
     secret_scopes: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    provided_names: Mapped[list[Any]] = mapped_column(default=list)
     run_token_hash: Mapped[str | None] = mapped_column(unique=True)
     stop_requested_at: Mapped[datetime | None]
     current_step: Mapped[int | None]
@@ -58,6 +61,18 @@ class Run(Identified, Base):
     error_type: Mapped[str | None]
     notes: Mapped[str | None]
     restarts: Mapped[int] = mapped_column(default=0)
+    round: Mapped[int] = mapped_column(default=0)
+
+
+class RunSecret(Base):
+    """A secret value given for one run only; ciphertext, deleted when the run ends."""
+
+    __tablename__ = "run_secrets"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    key_id: Mapped[str]
+    nonce: Mapped[bytes]
+    ciphertext: Mapped[bytes]
 
 
 class RunMetric(Base):
@@ -113,6 +128,17 @@ class RunArtifact(Base):
     path: Mapped[str] = mapped_column(primary_key=True)
     size: Mapped[int]
     sha256: Mapped[str]
+
+
+class RunExport(Base):
+    """A snapshot made for download (`metrics.json`, `summary.jsonl`, `logs.txt`) of a run that may still grow."""
+
+    __tablename__ = "run_exports"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    size: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class LogLine(Base):

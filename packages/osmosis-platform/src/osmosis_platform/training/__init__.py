@@ -1,1 +1,1 @@
-"""Training runs and their checkpoints."""
+"""Training runs: submit, follow, stop."""

@@ -1,0 +1,160 @@
+"""`/v1/models` and `/v1/chat/completions`, as OpenAI's clients speak it.
+
+A caller's key decides the workspace; the request then goes to the inference server with the internal key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from osmosis_platform.context import Platform
+from osmosis_platform.errors import InvalidInput, PlatformError, Unavailable
+from osmosis_platform.http.scope import PlatformDep, bearer_token
+from osmosis_platform.inference.catalogue import Target, find_target, models_body
+from osmosis_platform.inference.keys import authenticate_key, mark_key_used
+
+router = APIRouter(prefix="/v1", tags=["inference"])
+
+# A model may think for minutes; only the connection has to be quick.
+_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+MAX_BODY = 32 * 1024**2
+_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+
+@router.get("/models")
+def get_models(request: Request, platform: PlatformDep) -> Response:
+    """The models that this key can call."""
+    try:
+        workspace_id = _workspace(platform, request)
+        with platform.database.read() as session:
+            return JSONResponse(models_body(session, workspace_id))
+    except PlatformError as error:
+        return error_object(error)
+
+
+@router.post("/chat/completions")
+async def chat_completions(request: Request, platform: PlatformDep) -> Response:
+    """One completion; with `"stream": true` as server-sent events, passed on as they come."""
+    try:
+        workspace_id = await run_in_threadpool(_workspace, platform, request)
+        body = _parse(await _read(request))
+        target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
+        if platform.supervisor is None:
+            raise Unavailable("This platform serves no models right now.")
+        base_url, key = await run_in_threadpool(platform.supervisor.inference.ensure)
+        return await _forward(base_url, key, {**body, "model": target.internal}, target)
+    except PlatformError as error:
+        return error_object(error)
+
+
+def error_object(error: PlatformError) -> JSONResponse:
+    """An error as OpenAI's clients read it."""
+    kind = _ERROR_TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
+    content = {"message": error.message, "type": kind, "param": error.field, "code": error.code.lower()}
+    headers = {"Retry-After": "5"} if error.status in (429, 503) else None
+    return JSONResponse({"error": content}, status_code=error.status, headers=headers)
+
+
+def _workspace(platform: Platform, request: Request) -> str:
+    text = bearer_token(request)
+    with platform.database.read() as session:
+        key = authenticate_key(session, text)
+    mark_key_used(platform.database, key)
+    return key.workspace_id
+
+
+def _target(platform: Platform, workspace_id: str, name: str) -> Target:
+    with platform.database.read() as session:
+        return find_target(session, workspace_id, name)
+
+
+async def _read(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BODY:
+            raise InvalidInput(f"The request is larger than {MAX_BODY // 1024**2} MiB.", status=413)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise InvalidInput(f"The request is no JSON: {error}") from error
+    if not isinstance(body, dict) or not isinstance(body.get("model"), str):
+        raise InvalidInput("The request needs a model.", field="model")
+    return body
+
+
+async def _forward(base_url: str, key: str, body: dict[str, Any], target: Target) -> Response:
+    client = httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False)
+    try:
+        request = client.build_request(
+            "POST", f"{base_url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}
+        )
+        answer = await client.send(request, stream=True)
+    except httpx.HTTPError as error:
+        await client.aclose()
+        raise Unavailable(
+            "The inference server is starting or was interrupted. Try again shortly."
+        ) from error
+    except BaseException:
+        await client.aclose()
+        raise
+    names = (json.dumps(target.internal)[1:-1], json.dumps(target.public)[1:-1])
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        return StreamingResponse(
+            _events(client, answer, names), status_code=answer.status_code, media_type="text/event-stream"
+        )
+    try:
+        content = (await answer.aread()).decode()
+    except httpx.HTTPError as error:
+        raise Unavailable("The inference server was interrupted. Try again.") from error
+    finally:
+        await answer.aclose()
+        await client.aclose()
+    headers = {"Retry-After": answer.headers["retry-after"]} if "retry-after" in answer.headers else None
+    return Response(_rename(content, names), answer.status_code, headers, media_type="application/json")
+
+
+async def _events(
+    client: httpx.AsyncClient, answer: httpx.Response, names: tuple[str, str]
+) -> AsyncIterator[str]:
+    try:
+        async for line in answer.aiter_lines():
+            yield _rename(line, names) + "\n"
+    except httpx.HTTPError:
+        broken = {
+            "error": {
+                "message": "The inference server was interrupted.",
+                "type": "server_error",
+                "code": "interrupted",
+            }
+        }
+        yield f"data: {json.dumps(broken)}\n\n"
+    finally:
+        await answer.aclose()
+        await client.aclose()
+
+
+def _rename(text: str, names: tuple[str, str]) -> str:
+    """Put the name the caller used in place of the internal one, only in the `model` field."""
+    internal, public = names
+    for gap in ("", " "):
+        text = text.replace(f'"model":{gap}"{internal}"', f'"model":{gap}"{public}"', 1)
+    return text
