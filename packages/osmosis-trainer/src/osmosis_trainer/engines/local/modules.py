@@ -1,0 +1,95 @@
+"""Any transformers causal model with ordinary attention, run through its own modules.
+
+Slower than the fused decoder, but it follows whatever the model's code does between the attention calls. Adapters are
+added by hooks on the linear modules, so several can share one pass and training is not disturbed.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from osmosis_trainer.engines.local.adapters import LoraWeights
+from osmosis_trainer.engines.local.cache import KeyValueCache
+from osmosis_trainer.engines.local.forward import Pass
+
+
+class ModuleDecoder:
+    """Runs passes through a twin of the model: its own modules, the same parameter storage."""
+
+    name = "modules"
+
+    def __init__(self, model: Any) -> None:
+        shared = {id(p): p for p in model.parameters()} | {id(b): b for b in model.buffers()}
+        self._model = copy.deepcopy(model, shared).eval()
+        forward = inspect.signature(self._model.forward).parameters
+        self._cache_argument = "cache" if "cache" in forward else "past_key_values"
+        self._mask_per_type = bool(getattr(model.config, "layer_types", None))
+        self._groups: list[tuple[LoraWeights, Tensor | None]] = []
+        for path, module in self._model.named_modules():
+            if isinstance(module, nn.Linear):
+                module.register_forward_hook(self._hook(path))
+
+    def _hook(self, path: str) -> Any:
+        def add(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            for weights, rows in self._groups:
+                pair = weights.modules.get(path)
+                if pair is None:
+                    continue
+                down, up = (matrix.to(output.dtype) for matrix in pair)
+                if rows is None:
+                    output = output + (inputs[0] @ down.T) @ up.T
+                else:
+                    output = output.index_add(0, rows, (inputs[0][rows] @ down.T) @ up.T)
+            return output
+
+        return add
+
+    def logits(self, batch: Pass, cache: KeyValueCache) -> Tensor:
+        """See `Decoder.logits`."""
+        with torch.inference_mode():
+            return self._logits(batch, cache)
+
+    def _logits(self, batch: Pass, cache: KeyValueCache) -> Tensor:
+        n, _ = batch.ids.shape
+        device = batch.ids.device
+        self._groups = [(weights, rows) for weights, rows in batch.adapters if weights is not None]
+        mask: Any = torch.arange(batch.span, device=device) <= batch.columns[:, None, :, None]
+        if self._mask_per_type:
+            mask = dict.fromkeys(self._model.config.layer_types, mask)
+        arguments = {self._cache_argument: _PassCache(batch, cache)}
+        hidden = self._model(
+            input_ids=batch.ids, position_ids=batch.columns, attention_mask=mask, use_cache=True, **arguments
+        )
+        logits: Tensor = hidden.logits
+        last = torch.zeros(n, dtype=torch.long, device=device) if batch.last is None else batch.last
+        return logits[torch.arange(n, device=device), last]
+
+
+class _PassCache:
+    """Speaks the interface of transformers' caches for one pass."""
+
+    is_compileable = False
+
+    def __init__(self, batch: Pass, cache: KeyValueCache) -> None:
+        self._cache, self._span, self._slots = cache, batch.span, batch.slots
+        self._rows = batch.ids.shape[0]
+        slots = torch.arange(self._rows, device=batch.ids.device) if batch.slots is None else batch.slots
+        self._where = (slots[:, None].expand(*batch.ids.shape), slice(None), batch.columns)
+
+    def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Store the new keys and values [n, kv_heads, w, d] and return all that can be attended to."""
+        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        keys[self._where] = key.transpose(1, 2)
+        values[self._where] = value.transpose(1, 2)
+        if self._slots is None:
+            return keys[: self._rows, :, : self._span], values[: self._rows, :, : self._span]
+        return keys[self._slots, :, : self._span], values[self._slots, :, : self._span]
+
+    def get_seq_length(self, *_: Any) -> int:
+        """Positions are always given, so nothing asks for a length that matters."""
+        return 0

@@ -1,0 +1,1 @@
+"""What turns rewarded token sequences into an adapter update: advantages, losses, batcher, LoRA, optimizer."""

@@ -1,0 +1,101 @@
+"""The adapter being trained: LoRA on every linear layer, through PEFT."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+from torch import nn
+
+from osmosis_trainer.errors import StateError, UnsupportedModelError
+
+ADAPTER_FILE = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """Rank r >= 1, scale alpha / r, and the seed of the random A matrices (B starts at zero)."""
+
+    rank: int = 16
+    alpha: int = 32
+    seed: int = 0
+
+
+def attach(model: Any, settings: LoraSettings) -> Any:
+    """Freeze `model` and put an adapter on all its linear layers except head and embeddings; returns the PEFT model.
+
+    Adapters on every layer, not attention alone, are what matches full training ("LoRA without regret", 2025).
+    Raises UnsupportedModelError for models whose weights are fused into 3-D parameters, which would be left untrained.
+    """
+    fused = [name for name, p in model.named_parameters() if p.dim() == 3 and "expert" in name]
+    if fused:
+        raise UnsupportedModelError(
+            f"{fused[0]} holds several experts in one tensor, which LoRA on linear layers would leave untrained"
+        )
+    head = model.get_output_embeddings()
+    targets = sorted(
+        {
+            name.rpartition(".")[2]
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and module is not head
+        }
+    )
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=0.0,
+        bias="none",
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        peft_model = get_peft_model(model, config)
+    return peft_model.eval()
+
+
+def trainable(model: Any) -> dict[str, nn.Parameter]:
+    """The adapter's parameters by name, in a fixed order."""
+    return {name: p for name, p in sorted(model.named_parameters()) if p.requires_grad}
+
+
+def export(model: Any, folder: Path) -> None:
+    """Write the adapter in PEFT format, reloadable by `PeftModel.from_pretrained`. The folder is replaced."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    model.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)
+
+
+def restore(model: Any, folder: Path, settings: LoraSettings) -> None:
+    """Load the weights written by `export` into the adapter. Raises StateError when they do not fit it exactly."""
+    config_file, weights_file = folder / "adapter_config.json", folder / ADAPTER_FILE
+    if not config_file.is_file() or not weights_file.is_file():
+        raise StateError(
+            f"{folder} has no adapter: adapter_config.json and {ADAPTER_FILE} must both be there"
+        )
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    if (config.get("r"), config.get("lora_alpha")) != (settings.rank, settings.alpha):
+        raise StateError(
+            f"{config_file} was trained with rank {config.get('r')} and alpha {config.get('lora_alpha')}, "
+            f"but this run uses rank {settings.rank} and alpha {settings.alpha}"
+        )
+    saved = load_file(weights_file)
+    wanted = {name.replace(".default.", "."): parameter for name, parameter in trainable(model).items()}
+    if saved.keys() != wanted.keys():
+        odd = sorted(saved.keys() ^ wanted.keys())[0]
+        raise StateError(f"{weights_file} does not belong to this model: {odd} is on one side only")
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            if saved[name].shape != parameter.shape:
+                raise StateError(
+                    f"{weights_file}: {name} is {list(saved[name].shape)}, not {list(parameter.shape)}"
+                )
+            parameter.copy_(saved[name])

@@ -1,0 +1,214 @@
+"""The learner: gradients of an objective over training rows, and the optimizer step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from osmosis_trainer.engines.protocol import Objective, TrainingRow
+from osmosis_trainer.errors import NonFiniteLossError, UnsupportedModelError
+from osmosis_trainer.learner.logprobs import token_logprobs
+from osmosis_trainer.learner.lora import trainable
+from osmosis_trainer.learner.losses import LossTerms, StepSize, TokenBatch, policy_loss
+from osmosis_trainer.learner.packs import Form, Pack, bucket, collate, make_packs
+
+_BETAS = (0.9, 0.95)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Running sums over the micro-batches of one call."""
+
+    loss: float = 0.0
+    tokens: int = 0
+    entropy: float = 0.0
+    kl: float = 0.0
+    mismatch_kl: float = 0.0
+    clipped: float = 0.0
+    ratio_max: float = 0.0
+    gap_max: float = 0.0
+    computed: int = 0
+    micro_batches: int = 0
+    raw: int = field(default=0)
+
+    def metrics(self) -> dict[str, float]:
+        """Means per trained token; see docs/engine.md for each name."""
+        tokens = max(self.tokens, 1)
+        return {
+            "loss": self.loss,
+            "tokens": float(self.tokens),
+            "entropy": self.entropy / tokens,
+            "kl": self.kl / tokens,
+            "mismatch_kl": self.mismatch_kl / tokens,
+            "clip_ratio": self.clipped / tokens,
+            "ratio_max": self.ratio_max,
+            "logprob_gap_max": self.gap_max,
+            "computed_tokens": float(self.computed),
+            "raw_tokens": float(self.raw),
+            "micro_batches": float(self.micro_batches),
+        }
+
+
+class Learner:
+    """Trains the adapter of a PEFT model with AdamW (betas .9, .95, no weight decay)."""
+
+    def __init__(self, model: Any, pad_id: int, *, token_budget: int = 8192, form: Form = "auto") -> None:
+        self.model = model
+        self.base = model.get_base_model()
+        self.token_budget = token_budget
+        self.form: Form = form
+        self.parameters = trainable(model)
+        self.optimizer = torch.optim.AdamW(
+            list(self.parameters.values()), lr=0.0, betas=_BETAS, weight_decay=0.0, foreach=True
+        )
+        self._pad = pad_id
+        self._device = next(iter(self.parameters.values())).device
+        self._check_head()
+        if form != "padded" and self._has_windows():
+            # A prefix tree needs every token to see all its ancestors.
+            self.form = "padded"
+
+    def _has_windows(self) -> bool:
+        return "sliding_attention" in set(getattr(self.base.config, "layer_types", None) or [])
+
+    def _check_head(self) -> None:
+        """Log-probabilities are computed from the head at sampled positions; make sure the model does nothing more."""
+        ids = torch.arange(4, device=self._device)[None]
+        with torch.no_grad():
+            whole = self.base(input_ids=ids, use_cache=False).logits
+            hidden = self.base.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            ours = self.base.get_output_embeddings()(hidden)
+        if not torch.allclose(ours, whole, rtol=1e-4, atol=1e-4):
+            raise UnsupportedModelError(
+                f"models of type {self.base.config.model_type!r} change the logits after the output head; "
+                "the local engine cannot train them exactly"
+            )
+
+    def forward_backward(self, rows: Sequence[TrainingRow], objective: Objective) -> dict[str, float]:
+        """Add the objective's gradient over `rows`; rows without a trained token are left out.
+
+        Raises NonFiniteLossError after dropping the accumulated gradient. Out of memory halves the token budget and
+        computes the call again, up to the point where one row is the whole micro-batch.
+        """
+        rows = [row for row in rows if any(row.mask)]
+        if not rows:
+            return _Sums().metrics()
+        size = StepSize(
+            tokens=objective.total_tokens or sum(sum(row.mask) for row in rows),
+            rows=objective.total_rows or len(rows),
+        )
+        packs = make_packs(rows, self.form)
+        before = [None if p.grad is None else p.grad.clone() for p in self.parameters.values()]
+        while True:
+            try:
+                return self._accumulate(packs, objective, size)
+            except torch.OutOfMemoryError:
+                groups = bucket(packs, self.token_budget)
+                if all(len(group) == 1 for group in groups):
+                    raise
+                self.token_budget = max(1, self.token_budget // 2)
+                for parameter, grad in zip(self.parameters.values(), before, strict=True):
+                    parameter.grad = None if grad is None else grad.clone()
+                torch.cuda.empty_cache()
+
+    def _accumulate(self, packs: list[Pack], objective: Objective, size: StepSize) -> dict[str, float]:
+        sums = _Sums()
+        for group in bucket(packs, self.token_budget):
+            self._micro_batch(group, objective, size, sums)
+        return sums.metrics()
+
+    def _micro_batch(self, packs: list[Pack], objective: Objective, size: StepSize, sums: _Sums) -> None:
+        batch = collate(packs, self._pad, self._device)
+        reference: Tensor | None = None
+        if objective.kl_coef:
+            with torch.no_grad(), self.model.disable_adapter():
+                reference, _ = token_logprobs(self.base, batch, objective.temperature)
+        new, entropy = token_logprobs(self.base, batch, objective.temperature)
+        terms = policy_loss(
+            TokenBatch(new, batch.old, batch.advantage, batch.row, batch.row_tokens, reference),
+            objective,
+            size,
+        )
+        value = float(terms.total.detach())
+        if not math.isfinite(value):
+            self.drop_gradient()
+            raise NonFiniteLossError(
+                f"the loss of {len(packs)} packs is {value}; the step's gradient was dropped. "
+                "A lower learning rate or a tighter clip usually helps"
+            )
+        terms.total.backward()
+        self._count(sums, packs, batch.old, new.detach(), entropy, terms, value, batch.ids.numel())
+
+    def _count(
+        self,
+        sums: _Sums,
+        packs: list[Pack],
+        old: Tensor,
+        new: Tensor,
+        entropy: Tensor,
+        terms: LossTerms,
+        value: float,
+        computed: int,
+    ) -> None:
+        gap = new - old
+        stats = torch.stack(
+            [
+                entropy.sum(),
+                terms.kl,
+                (gap.exp() - gap - 1.0).sum(),
+                terms.clipped.float(),
+                terms.ratio_max,
+                gap.abs().max(),
+            ]
+        ).tolist()
+        sums.loss += value
+        sums.tokens += len(new)
+        sums.entropy += stats[0]
+        sums.kl += stats[1]
+        sums.mismatch_kl += stats[2]
+        sums.clipped += stats[3]
+        sums.ratio_max = max(sums.ratio_max, stats[4])
+        sums.gap_max = max(sums.gap_max, stats[5])
+        sums.computed += computed
+        sums.raw += sum(len(row.token_ids) for pack in packs for row in pack.rows)
+        sums.micro_batches += 1
+
+    def optim_step(self, lr: float, max_grad_norm: float) -> dict[str, float]:
+        """Clip the gradient to `max_grad_norm`, step, clear it. Without a gradient nothing changes.
+
+        Raises NonFiniteLossError, with weights and optimizer untouched, when the gradient's norm is not finite.
+        """
+        parameters = list(self.parameters.values())
+        if all(p.grad is None for p in parameters):
+            return {"grad_norm": 0.0, "lr": lr}
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
+        if not math.isfinite(norm):
+            self.drop_gradient()
+            raise NonFiniteLossError(f"the gradient's norm is {norm}; the step was skipped")
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self.drop_gradient()
+        return {"grad_norm": norm, "lr": lr}
+
+    def drop_gradient(self) -> None:
+        """Forget what was accumulated."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def score(self, rows: Sequence[TrainingRow], temperature: float = 1.0) -> list[list[float]]:
+        """Log-probability of every trained token of each row, in the order given (no gradient)."""
+        numbers = {id(row): i for i, row in enumerate(rows)}
+        results: list[list[float]] = [[] for _ in rows]
+        for group in bucket(make_packs(rows, self.form), self.token_budget):
+            batch = collate(group, self._pad, self._device)
+            with torch.no_grad():
+                logprobs, _ = token_logprobs(self.base, batch, temperature)
+            members = [row for pack in group for row in pack.rows]
+            for place, value in zip(batch.row.tolist(), logprobs.tolist(), strict=True):
+                results[numbers[id(members[place])]].append(value)
+        return results
