@@ -173,7 +173,7 @@ async def test_a_failed_call_is_an_infrastructure_error_and_leaves_no_trace(
     ("limits", "said"),
     [
         ({"max_prompt_tokens": 10}, "a prompt of this run may have 10"),
-        ({"max_response_tokens": 80}, "together"),
+        ({"max_response_tokens": 65}, "together"),
     ],
 )
 async def test_an_over_long_prompt_is_refused_in_openai_words(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,14 +31,12 @@ QUESTION: list[Any] = [{"role": "user", "content": "6 times 7?"}]
 async def listening(gateway: PolicyGateway) -> AsyncIterator[str]:
     """Serve the gateway's chat endpoint on a free loopback port; yields the rollout's base URL."""
     app = Starlette(routes=[ChatEndpoint(gateway, auth_tokens=["key"]).route])
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
-    task = asyncio.create_task(server.serve())
+    # The socket listens before the server runs: a client that is early waits in its queue.
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        async with asyncio.timeout(10):
-            while not server.started:
-                await asyncio.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}/v1/rollouts/r1"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1/rollouts/r1"
     finally:
         server.should_exit = True
         await task
