@@ -1,0 +1,1 @@
+"""One module per noun. They declare commands and import nothing heavy; each body imports its own work."""

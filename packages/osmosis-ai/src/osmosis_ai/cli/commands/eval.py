@@ -1,0 +1,83 @@
+"""``osmosis eval``."""
+
+import click
+
+from osmosis_ai.cli.options import OVERWRITE, YES, log_page, name, output, paged
+from osmosis_ai.cli.output.results import Result
+from osmosis_ai.cli.tree import Group
+
+
+@click.group("eval", cls=Group)
+def app() -> None:
+    """Submit and follow evaluation runs."""
+
+
+@app.command("submit")
+@click.argument("config_path", type=click.Path(dir_okay=False))
+@YES
+def submit(config_path: str, yes: bool) -> Result:
+    """Submit an evaluation run from a file below configs/eval/."""
+    from osmosis_ai.cli.submit.command import submit_run
+
+    return submit_run("eval", config_path, yes=yes)
+
+
+@app.command("list")
+@paged
+def list_(limit: int, everything: bool) -> Result:
+    """List the evaluation runs."""
+    from osmosis_ai.cli.evaluation.show import list_runs
+
+    return list_runs(limit, everything)
+
+
+@app.command("info")
+@name()
+@output("Folder of the run's output; metrics.json is written there.")
+def info(name: str, output: str | None) -> Result:
+    """Show a run, its results and metrics."""
+    from osmosis_ai.cli.evaluation.info import run_info
+
+    return run_info(name, output)
+
+
+@app.command("logs")
+@name()
+@log_page
+def logs(name: str, limit: int, cursor: str | None) -> Result:
+    """Show what happened in a run, oldest first."""
+    from osmosis_ai.cli.logs import show_logs
+
+    return show_logs("eval", name, limit, cursor)
+
+
+@app.command("download")
+@name()
+@click.option(
+    "--type",
+    "types",
+    default="metrics,trajectories",
+    show_default=True,
+    help="Comma-separated: metrics, trajectories, artifacts, logs; or all.",
+)
+@click.option("--rows", default=None, metavar="ROWS", help="Rows to include, such as 3,7,10-20.")
+@output("Folder to write into.")
+@OVERWRITE
+@YES
+def download(
+    name: str, types: str, rows: str | None, output: str | None, overwrite: bool, yes: bool
+) -> Result:
+    """Download metrics, trajectories, artifacts and logs of a run."""
+    from osmosis_ai.cli.evaluation.download import download_run
+
+    return download_run(name, types, rows, output, overwrite=overwrite, yes=yes)
+
+
+@app.command("stop")
+@name()
+@YES
+def stop(name: str, yes: bool) -> Result:
+    """Stop a run."""
+    from osmosis_ai.cli.stop import stop_run
+
+    return stop_run("eval", name, yes=yes)

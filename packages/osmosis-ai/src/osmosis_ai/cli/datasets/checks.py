@@ -1,0 +1,67 @@
+"""Checking a dataset file before it is sent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from osmosis_ai.cli.errors import CLIError
+from osmosis_ai.cli.output import formats
+from osmosis_ai.cli.output.results import DetailResult
+from osmosis_ai.datasets import EXTENSIONS, MAX_FILE_BYTES, validate_file
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file that passed all checks. ``extension`` has no dot and is lower case."""
+
+    path: Path
+    extension: str
+    size: int
+    warnings: list[str]
+
+
+def check_file(file: str, heading: str) -> CheckedFile:
+    """Existence, type, size and every row of a file. ``heading`` opens the message about bad content.
+
+    Raises:
+        CLIError: the first broken rule about the file, or all problems of its content.
+    """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise CLIError(f"File not found: {file}", details={"file": file})
+    path = path.resolve()
+    extension = path.suffix.lower().removeprefix(".")
+    if extension not in EXTENSIONS:
+        raise CLIError(f"Unsupported file type '{path.suffix}'. Supported: {', '.join(EXTENSIONS)}")
+    size = path.stat().st_size
+    if size == 0:
+        raise CLIError("File is empty.")
+    if size > MAX_FILE_BYTES:
+        raise CLIError(
+            f"File is too large: {formats.size(size)}. The limit is {formats.size(MAX_FILE_BYTES)}."
+        )
+    report = validate_file(path)
+    if report.errors:
+        bullets = "\n".join(f"  - {error}" for error in report.errors)
+        raise CLIError(f"{heading}\n{bullets}", details={"file": str(path), "errors": report.errors})
+    return CheckedFile(path, extension, size, report.warnings)
+
+
+def validate_dataset(file: str) -> DetailResult:
+    """The checks of an upload, without uploading; works offline and anywhere."""
+    checked = check_file(file, "Validation failed:")
+    data = {
+        "valid": True,
+        "file": str(checked.path),
+        "file_name": checked.path.name,
+        "extension": checked.extension,
+        "file_size": checked.size,
+        "errors": [],
+        "warnings": checked.warnings,
+    }
+    rows = [
+        ("File", checked.path.name),
+        ("Size", formats.size(checked.size)),
+        ("Status", f"Valid {checked.extension} file"),
+        *(("Warning", warning) for warning in checked.warnings),
+    ]
+    return DetailResult(data, rows, title="Dataset Validation")

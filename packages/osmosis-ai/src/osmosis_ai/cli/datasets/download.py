@@ -1,0 +1,94 @@
+"""Downloading a dataset file."""
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from osmosis_ai.cli import serializers
+from osmosis_ai.cli.errors import CLIError
+from osmosis_ai.cli.output import formats
+from osmosis_ai.cli.output.messages import progress, status
+from osmosis_ai.cli.output.results import OperationResult
+from osmosis_ai.cli.workspace import open_workspace
+from osmosis_ai.platform.api.client import segment
+from osmosis_ai.platform.api.transfer import download, transfer_client
+from osmosis_ai.platform.errors import PlatformError
+
+_IN_PROGRESS = {"uploading", "pending", "processing"}
+_EXTENSIONS = {".csv", ".jsonl", ".parquet"}
+
+
+def download_dataset(name: str, output: str | None, *, overwrite: bool) -> OperationResult:
+    """Fetch the stored file of a dataset into the current folder, a folder, or an exact path.
+
+    Raises:
+        CLIError: not ready yet, or the target exists.
+        PlatformError: the download failed; nothing is left behind.
+    """
+    workspace = open_workspace()
+    with workspace.client as client:
+        with status("Fetching dataset..."):
+            found = client.get(f"/datasets/{segment(name)}")
+            _require_ready(found)
+            answer = client.get(f"/datasets/{segment(name)}/download")
+        url = answer.get("presigned_url") or answer.get("presignedUrl")
+        if not isinstance(url, str):
+            raise PlatformError("The platform gave no address for the file.")
+        target = _target(output, _file_name(answer, found, url))
+        if target.exists() and not overwrite:
+            raise CLIError(
+                f"File already exists: {target}. Use --overwrite to replace it.",
+                details={"path": str(target)},
+            )
+        _fetch(url, target, found.get("file_size"))
+    return OperationResult(
+        "dataset.download",
+        resource={**serializers.dataset(found), "output_path": str(target), **workspace.context},
+        message=f"Downloaded {target.name} ({formats.size(target.stat().st_size)}) to {target}",
+    )
+
+
+def _require_ready(found: dict[str, Any]) -> None:
+    state = found.get("status")
+    if state in _IN_PROGRESS:
+        raise CLIError(f"The dataset is still processing (status: {state}). Try again when it is uploaded.")
+    if state != "uploaded":
+        raise CLIError(f"The dataset is not available for download (status: {state}).")
+
+
+def _fetch(url: str, target: Path, size: Any) -> None:
+    done = 0
+    with transfer_client(url) as client, progress("Downloading", size or 0) as show:
+
+        def add(count: int) -> None:
+            nonlocal done
+            done += count
+            show(done)
+
+        try:
+            download(client, url, target, expected_size=size or None, progress=add)
+        except PlatformError as error:
+            raise PlatformError(f"Download failed: {error.message}", details=error.details) from error
+
+
+def _file_name(answer: dict[str, Any], found: dict[str, Any], url: str) -> str:
+    given = [answer.get(key) for key in ("file_name", "fileName", "download_file_name", "downloadFileName")]
+    chosen = next((str(name) for name in given if name), None) or str(found.get("file_name") or found["id"])
+    base = PurePosixPath(chosen.replace("\\", "/")).name or "dataset"
+    if PurePosixPath(base).suffix.lower() not in _EXTENSIONS:
+        suffix = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
+        fallback = f".{found['file_format']}" if found.get("file_format") else ""
+        base += suffix if suffix in _EXTENSIONS else fallback
+    return base
+
+
+def _target(output: str | None, file_name: str) -> Path:
+    if output is None:
+        return Path.cwd() / file_name
+    path = Path(output).expanduser()
+    if path.is_dir():
+        return path.resolve() / file_name
+    if output.endswith((os.sep, "/")):
+        raise CLIError(f"Output directory not found: {output}", details={"path": output})
+    return path.resolve()

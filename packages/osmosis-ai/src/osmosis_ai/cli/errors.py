@@ -1,0 +1,53 @@
+"""Errors of the command line and their place in the exception tree."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from osmosis_ai.errors import OsmosisError
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+# The set is closed: an error with another code is a programming mistake and is reported as INTERNAL.
+ERROR_CODES = frozenset(
+    [
+        "VALIDATION",
+        "AUTH_REQUIRED",
+        "INTERACTIVE_REQUIRED",
+        "WORKSPACE_REQUIRED",
+        "NOT_FOUND",
+        "CONFLICT",
+        "RATE_LIMITED",
+        "UPGRADE_REQUIRED",
+        "PLATFORM_ERROR",
+        "NETWORK",
+        "RESERVED_HEADER_FORBIDDEN",
+        "INVALID_USAGE",
+        "INTERNAL",
+        "SUBSCRIPTION_REQUIRED",
+        "BILLING_REQUIRED",
+        "CREDENTIALS_UNAVAILABLE",
+        "CREDENTIALS_PARSE_FAILED",
+        "TOKEN_NOT_FOUND",
+        "TOKEN_REVOKE_FAILED",
+    ]
+)
+
+
+class CLIError(OsmosisError):
+    """A command cannot do what it was asked; ``exit_code`` is 1, or 2 for a mistake in the command line itself."""
+
+    default_code: ClassVar[str] = "VALIDATION"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        exit_code: int = EXIT_ERROR,
+    ) -> None:
+        super().__init__(message, code=code, details=details)
+        self.exit_code = exit_code

@@ -1,0 +1,74 @@
+"""Starting rollouts and listing those that the platform knows."""
+
+from pathlib import Path
+from typing import Any
+
+from osmosis_ai.cli.git import worktree_root
+from osmosis_ai.cli.output import formats
+from osmosis_ai.cli.output.messages import status
+from osmosis_ai.cli.output.results import Column, ListResult, OperationResult
+from osmosis_ai.cli.paging import check_limit, fetch
+from osmosis_ai.cli.workspace import open_workspace, require_folders
+
+_FIELDS = ("id", "name", "is_active", "repo_full_name", "last_synced_commit_sha", "created_at")
+
+
+def new_rollout(name: str, *, force: bool) -> OperationResult:
+    """Write the scaffold of a rollout into the current workspace directory; works offline."""
+    root = worktree_root(Path.cwd())
+    require_folders(root)
+    from osmosis_ai.templates.scaffold import init_rollout
+
+    made = init_rollout(name, root, force=force)
+    eval_config, training_config = (
+        str(path.relative_to(root)) for path in (made.eval_config, made.training_config)
+    )
+    return OperationResult(
+        "rollout.init",
+        resource={
+            "name": name,
+            "workspace_directory": str(root),
+            "rollout_dir": str(made.folder),
+            "configs": {"eval": str(made.eval_config), "training": str(made.training_config)},
+            "files": made.files,
+        },
+        message=f"Rollout '{name}' created.",
+        next_text=[
+            *(f"  {path}" for path in made.files),
+            "Next:",
+            f"  pip install -e rollouts/{name}",
+            f"  osmosis eval submit {eval_config}",
+            f"  osmosis train submit {training_config}",
+        ],
+    )
+
+
+def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResult:
+    """The rollouts of a branch as the platform synced them."""
+    check_limit(limit, everything)
+    workspace = open_workspace()
+    with workspace.client as client, status("Fetching rollouts..."):
+        page = fetch(
+            client, "/rollouts", "rollouts", limit=limit, everything=everything, params={"branch": branch}
+        )
+    return ListResult(
+        [_serialize(rollout) for rollout in page.items],
+        [
+            Column("Name", lambda item: formats.text(item["name"])),
+            Column("Active", lambda item: "yes" if item["is_active"] else "no"),
+            Column("Commit", lambda item: formats.text((item["last_synced_commit_sha"] or "")[:8])),
+            Column("Created", lambda item: formats.day(item["created_at"])),
+        ],
+        page.total_count,
+        page.has_more,
+        page.next_offset,
+        title="Rollouts",
+        extra=workspace.context,
+    )
+
+
+def _serialize(rollout: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "is_active": True,
+        **{key: rollout.get(key) for key in _FIELDS if key != "is_active" or key in rollout},
+    }

@@ -1,0 +1,90 @@
+"""Running a command and turning what it raises into one error and an exit status."""
+
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+
+from osmosis_ai.cli.dotenv import load_nearest_env
+from osmosis_ai.cli.errors import (
+    ERROR_CODES,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CLIError,
+)
+from osmosis_ai.cli.output.emit import emit
+from osmosis_ai.cli.output.messages import notice, show_error
+from osmosis_ai.cli.output.mode import Mode, mode
+from osmosis_ai.cli.output.results import OperationResult
+from osmosis_ai.cli.tree import command_label, root
+from osmosis_ai.errors import OsmosisError
+
+_INTERNAL_TEXT = "An unexpected internal error occurred. Set OSMOSIS_DEBUG=1 for a traceback."
+_EXTRA_ARGUMENT = re.compile(r"^Got unexpected extra arguments? \(")
+
+
+def run(arguments: list[str], *, conflicting_modes: bool = False) -> int:
+    """Parse and run; print the result or the error; return the exit status."""
+    label = command_label(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _run(arguments, conflicting_modes)
+    except click.UsageError as error:
+        show_error(label, "VALIDATION", _usage_text(error), {})
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        notice("Aborted.")
+        return EXIT_INTERRUPTED
+    except OsmosisError as error:
+        return _show(label, error)
+    except BrokenPipeError:
+        # The reader of a pipe went away; nobody is left to tell. Keeps the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except Exception as error:
+        return _show_unexpected(label, error)
+
+
+def _run(arguments: list[str], conflicting_modes: bool) -> int:
+    if conflicting_modes:
+        raise CLIError("Conflicting output format selectors: use either --json or --plain.")
+    load_nearest_env(Path.cwd())
+    if not arguments and mode() is Mode.JSON:
+        raise CLIError("No command given; run 'osmosis --help' for the commands.", code="INTERNAL")
+    result: Any = root.main(arguments, prog_name="osmosis", standalone_mode=False)
+    if isinstance(result, int):
+        return result  # help
+    if result is None:
+        raise CLIError("The command ended without a result.", code="INTERNAL")
+    emit(result)
+    return result.exit_code if isinstance(result, OperationResult) else EXIT_OK
+
+
+def _usage_text(error: click.UsageError) -> str:
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"Missing parameter: {error.param.name}"
+    return _EXTRA_ARGUMENT.sub("Got unexpected extra argument(s) (", error.format_message())
+
+
+def _show(label: str, error: OsmosisError) -> int:
+    code, details = error.code, error.details
+    if code not in ERROR_CODES:
+        code, details = "VALIDATION", {"reason": error.code, **details}
+    show_error(label, code, error.message, details)
+    return error.exit_code if isinstance(error, CLIError) else EXIT_ERROR
+
+
+def _show_unexpected(label: str, error: Exception) -> int:
+    if os.environ.get("OSMOSIS_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    show_error(label, "INTERNAL", _INTERNAL_TEXT, {"exception_type": type(error).__name__})
+    return EXIT_ERROR

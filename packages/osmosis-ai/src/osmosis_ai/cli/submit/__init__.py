@@ -1,0 +1,1 @@
+"""Submitting runs: what is checked here, what is asked, what is sent."""

@@ -1,0 +1,110 @@
+"""The command tree. A group's module is imported when the group is used, so that help and errors start fast."""
+
+import difflib
+import importlib
+from typing import Any, NoReturn, cast
+
+import click
+
+WORKFLOW = "Workflow Commands"
+PLATFORM = "Platform Commands"
+COMMANDS: dict[str, tuple[str, str]] = {
+    "dataset": (WORKFLOW, "Upload, inspect and download datasets."),
+    "train": (WORKFLOW, "Submit and follow training runs."),
+    "model": (WORKFLOW, "List models; deploy and undeploy LoRA models."),
+    "eval": (WORKFLOW, "Submit and follow evaluation runs."),
+    "rollout": (WORKFLOW, "Start a rollout; list the synced ones."),
+    "template": (WORKFLOW, "Starter rollouts."),
+    "doctor": (WORKFLOW, "Check, and repair, the workspace directory."),
+    "auth": (PLATFORM, "Log in, log out, see who you are."),
+    "secret": (PLATFORM, "Secrets that runs may use."),
+    "upgrade": (PLATFORM, "Upgrade this program from where it was installed."),
+}
+_SIMILARITY = 0.5
+
+
+class Group(click.Group):
+    """A group that prints its help when no command follows."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Help on standard output and exit 0 for a bare group."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say that there is none."""
+        name = str(args[0])
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            self.unknown(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
+        """The usage error for an unknown command."""
+        ctx.fail(f"No such command '{name}'.")
+
+
+class Root(Group):
+    """The root: knows its commands by name and loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"osmosis_ai.cli.commands.{cmd_name}")
+        return cast(click.Command, module.app)
+
+    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
+        """Suggest a command with a similar name; point ``help`` to ``--help``."""
+        text = f"No such command '{name}'."
+        if name == "help":
+            ctx.fail(f"{text} Run 'osmosis --help'.")
+        close = difflib.get_close_matches(name, list(COMMANDS), n=1, cutoff=_SIMILARITY)
+        ctx.fail(f"{text} Did you mean '{close[0]}'?" if close else text)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two panels, without importing any command."""
+        for panel in (WORKFLOW, PLATFORM):
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [(name, purpose) for name, (owner, purpose) in COMMANDS.items() if owner == panel]
+                )
+
+
+def ignored_flag(*names: str, purpose: str) -> Any:
+    """An option that exists for the help only: its flag is taken out before parsing."""
+    return click.option(*names, is_flag=True, expose_value=False, help=purpose)
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@ignored_flag("--json", purpose="Output for programs; allowed anywhere before --.")
+@ignored_flag("--plain", purpose="Plain lines for shells; allowed anywhere before --.")
+@ignored_flag("-V", "--version", purpose="Show the version and exit.")
+def root() -> None:
+    """Evaluate, train and serve your own LLM agents."""
+
+
+def command_label(arguments: list[str]) -> str:
+    """The command in error envelopes: as many words as name a command, even an unknown one."""
+    words = []
+    for argument in arguments:
+        if argument == "--":
+            break
+        if not argument.startswith("-"):
+            words.append(argument)
+    if not words:
+        return "<root>"
+    if words[0] in {"doctor", "upgrade"} or words[0] not in COMMANDS:
+        depth = 1
+    elif words[:2] in (["benchmark", "runs"], ["eval", "cache"]):
+        depth = 3
+    else:
+        depth = 2
+    return " ".join(words[:depth])
