@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from osmosis_ai.rollout.controller import RolloutController
 from osmosis_ai.rollout.controller.chat import ChatError
+from osmosis_ai.rollout.controller.lanes import make_http_client
 
 
 class EmbeddedServer(uvicorn.Server):
@@ -81,7 +82,7 @@ class FakeRolloutServer:
         self.polls = 0
         self.done = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._http = httpx.AsyncClient(timeout=20, limits=httpx.Limits(max_connections=None))
+        self._http = make_http_client(httpx.Timeout(60))
         self.app = FastAPI()
         self.app.add_api_route("/rollout", self._accept, methods=["POST"])
         self.app.add_api_route("/health", lambda: self.health)

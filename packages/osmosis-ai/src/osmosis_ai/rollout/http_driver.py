@@ -14,12 +14,13 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 
+from osmosis_ai.rollout.controller.lanes import make_http_client
 from osmosis_ai.rollout.controller.server_client import (
+    ROLLOUT_SERVER_TIMEOUT,
     Lease,
     RolloutProtocolError,
     RolloutServerClient,
     _retry_after_seconds,
-    make_http_client,
 )
 from osmosis_ai.rollout.controller.store import CallbackStore, TerminalCallbackResult, UnknownRolloutIdError
 from osmosis_ai.rollout.driver import RolloutDriver, RolloutOutcome, RolloutRunRequest
@@ -92,7 +93,7 @@ class HttpRolloutDriver(RolloutDriver):
         async with contextlib.AsyncExitStack() as stack:
             http = self._http
             if http is None:
-                http = await stack.enter_async_context(make_http_client())
+                http = await stack.enter_async_context(make_http_client(ROLLOUT_SERVER_TIMEOUT))
             server = RolloutServerClient(self._rollout_base_url, http)
             await self._store.register(request.rollout_id)
             try:

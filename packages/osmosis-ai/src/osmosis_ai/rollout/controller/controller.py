@@ -15,12 +15,13 @@ import httpx
 
 from osmosis_ai.rollout.controller.chat import ChatModel
 from osmosis_ai.rollout.controller.chat_router import ChatEndpoint
+from osmosis_ai.rollout.controller.lanes import make_http_client
 from osmosis_ai.rollout.controller.listener import CallbackListener
 from osmosis_ai.rollout.controller.result import RolloutResult, classify
 from osmosis_ai.rollout.controller.server_client import (
+    ROLLOUT_SERVER_TIMEOUT,
     RolloutProtocolError,
     RolloutServerClient,
-    make_http_client,
 )
 from osmosis_ai.rollout.controller.store import CallbackStore, TerminalCallbackResult
 from osmosis_ai.rollout.controller.watch import ServerUnavailableError, ServerWatch
@@ -78,11 +79,9 @@ class RolloutController:
         )
         self._listener = CallbackListener(self._store, auth_token=callback_key, chat=self._endpoint)
         await self._stack.enter_async_context(self._listener)
-        # Health checks have connections of their own: a busy pool must not look like a lost server.
-        rollouts = await self._stack.enter_async_context(make_http_client())
-        health = await self._stack.enter_async_context(make_http_client())
+        http = await self._stack.enter_async_context(make_http_client(ROLLOUT_SERVER_TIMEOUT))
         self._watch = ServerWatch(
-            RolloutServerClient(self._url, health),
+            RolloutServerClient(self._url, http),
             on_lost=self._lose_all,
             is_needed=lambda: bool(self._open),
             instance_id=self._instance_id,
@@ -96,7 +95,7 @@ class RolloutController:
             chat_completions_url_for=self._listener.chat_completions_url,
             chat_api_key=chat_key,
             controller_api_key=callback_key,
-            http_client=rollouts,
+            http_client=http,
         )
         return self
 

@@ -14,7 +14,7 @@ from osmosis_ai.errors import OsmosisError
 LEASE_HEADER = "X-Osmosis-Rollout-Lease"
 INSTANCE_HEADER = "x-osmosis-rollout-instance-id"
 
-_ADMISSION_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+ROLLOUT_SERVER_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _TRANSPORT_RETRY_DELAYS = (0.1, 0.5)
 _GATEWAY_RETRY_DELAYS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -45,16 +45,6 @@ def _retry_after_seconds(response: httpx.Response, default: float = 1.0) -> floa
     except ValueError:
         return default
     return min(max(seconds, 0.05), 60.0) if math.isfinite(seconds) else default
-
-
-def make_http_client() -> httpx.AsyncClient:
-    """A pooled client without a limit on connections: a long poll holds one per rollout.
-
-    Idle connections are dropped before uvicorn (5 s by default) would close them, so that a request never meets a
-    connection that is just being closed.
-    """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=2.0)
-    return httpx.AsyncClient(limits=limits, timeout=_ADMISSION_TIMEOUT, trust_env=False)
 
 
 class RolloutServerClient:
