@@ -19,10 +19,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from osmosis_trainer.collect.attempt import Attempt, AttemptCounts, AttemptKey, TracedRow
+from osmosis_trainer.collect.attempt import Attempt, AttemptKey
 from osmosis_trainer.collect.stop import StopSignal
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.errors import NonFiniteLossError, StateError
+from osmosis_trainer.gateway.trace import Branch, CallRecord, SessionTrace
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import Report
 from osmosis_trainer.settings import RunSettings
@@ -43,18 +44,12 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Decoder:
-    def decode(self, token_ids: list[int]) -> str:
-        return f"<{token_ids[0]}>"
-
-
 class ScriptedEngine:
     """Its adapter is a chain of hashes over everything it was trained with, so any difference in order, tokens,
     log-probabilities, advantages or rates changes it for good."""
 
     name = "scripted"
     capabilities = frozenset[str]()
-    tokenizer = Decoder()
     max_context = 1024
 
     def __init__(self, points: Points | None = None) -> None:
@@ -142,23 +137,38 @@ class ScriptedAgent:
     def finished(self, key: AttemptKey, rollout_id: str) -> Attempt:
         dice = random.Random(f"{key.seed(self.seed)} {self.engine.adapter}")
         outcome, retry, reward = self.fate(key, dice)
-        tokens = [dice.randrange(50) for _ in range(6)]
-        row = TracedRow(tokens, [0, 0, 1, 1, 1, 1], [0.0, 0.0, *(-dice.random() for _ in range(4))])
-        counts = AttemptCounts(turns=1, prompt_tokens=2, response_tokens=4, total_tokens=6)
+        tokens, logprobs = [dice.randrange(50) for _ in range(6)], [-dice.random() for _ in range(4)]
+        call = CallRecord(
+            index=0,
+            parent=None,
+            branch=Branch.ROOT,
+            context_ids=tokens[:2],
+            token_ids=tokens[2:],
+            logprobs=logprobs,
+            policy_version=self.engine.policy_version,
+            seed=1,
+            temperature=1.0,
+            top_p=1.0,
+            max_tokens=8,
+            finish_reason="stop",
+            truncated=False,
+            outcome="text",
+            messages=[{"role": "user", "content": f"row {key.row_index}"}],
+            answer={"role": "assistant", "content": "..."},
+            tool_set=0,
+            cached_tokens=0,
+            started_s=0.0,
+            seconds=0.001,
+        )
         return Attempt(
             **key._asdict(),
-            rollout_id=rollout_id,
             outcome=outcome,
             retry=retry,
             reward=reward,
             error_type=None if outcome == "graded" else "agent_error",
             error_message=None if outcome == "graded" else "scripted",
             duration_ms=1.0,
-            policy_version=self.engine.policy_version,
-            rows=[row],
-            counts=counts,
-            ledger={},
-            messages=[{"role": "user", "content": f"row {key.row_index}"}],
+            trace=SessionTrace(rollout_id, key.seed(self.seed), (call,), ([],)),
         )
 
 
@@ -196,7 +206,9 @@ def make_parts(
     points, settings = Points(kill), RunSettings.from_config(config)
     engine = ScriptedEngine(points)
     agent = ScriptedAgent(engine, log_dir / "starts.jsonl", settings.advanced.seed, points)
-    report = Report(RecordedEvents(log_dir / "events.jsonl", points), engine.tokenizer)
+    report = Report(
+        RecordedEvents(log_dir / "events.jsonl", points), lambda trace: {"rollout_id": trace.rollout_id}
+    )
     return Parts(settings, engine, rows, agent, report, StopSignal(), work_dir, concurrency=5)
 
 

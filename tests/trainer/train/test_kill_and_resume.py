@@ -47,7 +47,7 @@ def journaled(folder: Path) -> dict[tuple[Any, ...], str]:
                 record[name] for name in ("phase", "step", "slot", "row_index", "sample_index", "attempt")
             )
             assert key not in found, "an attempt is in the journal twice"
-            found[key] = record["rollout_id"]
+            found[key] = record["trace"]["rollout_id"]
     return found
 
 

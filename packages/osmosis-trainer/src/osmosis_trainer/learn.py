@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from osmosis_trainer.collect.ledger import Batch
+from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.deadline import within
 from osmosis_trainer.errors import NonFiniteLossError
 from osmosis_trainer.metrics import Stopwatch, learner_metrics

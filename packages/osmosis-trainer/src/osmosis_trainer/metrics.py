@@ -8,8 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from osmosis_trainer.chat.parsed import ParseOutcome
+from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.groups import PromptGroup
-from osmosis_trainer.collect.ledger import Batch
+from osmosis_trainer.gateway.ledger import Ledger, TokenFate
+from osmosis_trainer.gateway.trace import Branch, SessionTrace
+
+_TOOL_CALL_ERRORS = (ParseOutcome.MALFORMED_CALL, ParseOutcome.UNCLOSED_CALL, ParseOutcome.UNKNOWN_TOOL)
 
 # Keys of the engine's metrics that are passed on as they are.
 LEARNER_METRICS = (
@@ -28,40 +33,46 @@ def rollout_metrics(groups: Sequence[PromptGroup], policy_version: int) -> dict[
     samples = [sample for group in groups for sample in group.samples]
     counted = [sample for sample in samples if sample.outcome != "skipped"]
     scored = [group.scores for group in groups if group.scores]
-    rewards = [reward for scores in scored for reward in scores.values()]
-    ran = [sample for sample in samples if sample.counts.turns]
-    valid_groups = [group for group in groups if group.verdict != "too_few_valid"]
+    compared = [group for group in groups if group.verdict != "too_few_valid"]
     values = {
-        "rollout/raw_reward": _mean(rewards),
+        "rollout/raw_reward": _mean([reward for scores in scored for reward in scores.values()]),
         "rollout/reward_std": _mean(
             [statistics.pstdev(scores.values()) for scores in scored if len(scores) > 1]
-        ),
-        "rollout/response_lengths": _mean([sample.counts.response_tokens for sample in ran]),
-        "rollout/total_lengths": _mean([sample.counts.total_tokens for sample in ran]),
-        "rollout/truncated_ratio": _mean([sample.counts.truncated for sample in ran]),
-        "rollout/turns": _mean([sample.counts.turns for sample in ran]),
-        "rollout/tool_error_ratio": _ratio(
-            sum(sample.counts.tool_errors for sample in ran), sum(sample.counts.tool_calls for sample in ran)
         ),
         "rollout/invalid_ratio": _mean([sample.outcome == "invalid" for sample in counted]),
         "rollout/failed_ratio": _mean([sample.outcome == "failed" for sample in counted]),
         "rollout/skipped_ratio": _mean([sample.outcome == "skipped" for sample in samples]),
-        "rollout/zero_variance_ratio": _mean([group.verdict == "zero_variance" for group in valid_groups]),
-        "rollout/branch_ratio": _mean([sample.counts.branches > 0 for sample in ran]),
-        "rollout/retokenized_turns": float(sum(sample.counts.retokenized_turns for sample in ran)),
-        "rollout/staleness": _mean([policy_version - sample.policy_version for sample in ran]),
+        "rollout/zero_variance_ratio": _mean([group.verdict == "zero_variance" for group in compared]),
         "rollout/groups_tried": float(len(groups)),
         "rollout/groups_trained": float(sum(group.verdict == "trained" for group in groups)),
     }
-    return finite(values)
+    traces = [sample.trace for sample in samples if sample.trace.calls]
+    return finite(values | trace_metrics(traces, policy_version))
 
 
-def ledger_metrics(ledger: Mapping[str, int]) -> dict[str, float]:
-    """`ledger/<reason>`: sampled tokens by what became of them; `train/masked_ratio`: the share that is not trained."""
-    total = sum(ledger.values())
-    values = {f"ledger/{reason}": float(count) for reason, count in ledger.items()}
-    values["train/masked_ratio"] = 1.0 - ledger.get("trained", 0) / total if total else math.nan
-    return finite(values)
+def trace_metrics(traces: Sequence[SessionTrace], policy_version: int) -> dict[str, float]:
+    """The part of `rollout/*` that comes from the model calls of rollouts that made any."""
+    calls = [call for trace in traces for call in trace.calls]
+    outcomes = [call.outcome for call in calls]
+    wrong = sum(outcome in _TOOL_CALL_ERRORS for outcome in outcomes)
+    return {
+        "rollout/response_lengths": _mean([trace.sampled_tokens for trace in traces]),
+        "rollout/total_lengths": _mean([trace.total_tokens for trace in traces]),
+        "rollout/truncated_ratio": _mean([trace.truncated for trace in traces]),
+        "rollout/turns": _mean([len(trace.calls) for trace in traces]),
+        "rollout/tool_error_ratio": _ratio(wrong, wrong + outcomes.count(ParseOutcome.TOOL_CALLS)),
+        "rollout/branch_ratio": _mean([len(trace.leaves()) > 1 for trace in traces]),
+        "rollout/retokenized_turns": float(sum(call.branch == Branch.EDITED for call in calls)),
+        "rollout/staleness": _mean([policy_version - call.policy_version for call in calls]),
+    }
+
+
+def ledger_metrics(ledger: Ledger) -> dict[str, float]:
+    """`ledger/<fate>` in tokens, and `train/masked_ratio`: the share of sampled tokens that is not trained."""
+    fates = ledger.tokens
+    sampled = ledger.total - fates[TokenFate.CONTEXT] - fates[TokenFate.BRANCH_DUPLICATE]
+    masked = 1.0 - fates[TokenFate.TRAINED] / sampled if sampled else math.nan
+    return finite(ledger.metrics() | {"train/masked_ratio": masked})
 
 
 def learner_metrics(*sources: Mapping[str, float]) -> dict[str, float]:
@@ -122,7 +133,7 @@ def performance(
 ) -> dict[str, float]:
     """`perf/*` of a step. `last_save_s`: seconds that saving the state of the step before took."""
     attempts = [attempt for group in groups for attempt in group.tries]
-    sampled = sum(attempt.counts.response_tokens for attempt in attempts)
+    sampled = sum(attempt.trace.sampled_tokens for attempt in attempts)
     trained = sum(len(row.token_ids) for row in batch.rows)
     values = watch.metrics()
     values["perf/checkpoint_seconds"] = watch.seconds("checkpoint") + last_save_s

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from osmosis_trainer.collect.attempt import Attempt
+from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.groups import PromptGroup
-from osmosis_trainer.collect.ledger import Batch
 from osmosis_trainer.deadline import within
+from osmosis_trainer.gateway.trace import SessionTrace
 from osmosis_trainer.metrics import finite
 from osmosis_trainer.state.checkpoint import Checkpoint
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 FLUSH_DEADLINE_S = 600.0
 SAMPLES_PER_STEP = 4
@@ -32,11 +30,11 @@ class RunEvents(Protocol):
 
 
 class Report:
-    """Events of one run, in the shapes of the run API. All of them may be sent twice."""
+    """Events of one run, in the shapes of the run API. All of them may be sent twice. `view` makes a trace readable."""
 
-    def __init__(self, events: RunEvents, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(self, events: RunEvents, view: Callable[[SessionTrace], dict[str, Any]]) -> None:
         self._events = events
-        self._tokenizer = tokenizer
+        self._view = view
 
     def log(self, message: str, *, level: Level = "info", step: str = "train") -> None:
         """One line of the run log."""
@@ -103,23 +101,13 @@ class Report:
 
     def _trajectory(self, attempt: Attempt, advantage: float | None) -> dict[str, Any]:
         return {
-            "rollout_id": attempt.rollout_id,
+            **self._view(attempt.trace),
             "row_index": attempt.row_index,
             "sample_index": attempt.sample_index,
             "outcome": attempt.outcome,
             "reason": None if attempt.outcome == "graded" else attempt.reason,
             "reward": attempt.reward,
             "advantage": advantage,
-            "messages": attempt.messages,
-            "sequences": [
-                {
-                    "token_ids": row.token_ids,
-                    "tokens": [self._tokenizer.decode([token]) for token in row.token_ids],
-                    "mask": row.mask,
-                    "logprobs": row.logprobs,
-                }
-                for row in attempt.rows
-            ],
         }
 
 

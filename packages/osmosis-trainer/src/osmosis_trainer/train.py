@@ -10,14 +10,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from osmosis_trainer.collect.advantages import group_advantages
+from osmosis_trainer.collect.batch import Batch, make_batch
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.collect.health import HealthWindow, StepHealth
 from osmosis_trainer.collect.journal import Journal, drop_journals
-from osmosis_trainer.collect.ledger import Batch, make_batch
 from osmosis_trainer.collect.stop import StoppedError
 from osmosis_trainer.evaluation import evaluate
 from osmosis_trainer.learn import learn
+from osmosis_trainer.learner.advantages import group_advantages
 from osmosis_trainer.metrics import Stopwatch, ledger_metrics, performance, rollout_metrics
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import step_line
@@ -112,6 +112,7 @@ class Training:
             groups,
             lambda rewards: group_advantages(rewards, scale_rewards=advanced.scale_rewards),
             mask_truncated=advanced.mask_truncated,
+            max_row_tokens=self.parts.engine.max_context,
         )
 
     async def checkpoint(self, step: int, *, final: bool) -> None:

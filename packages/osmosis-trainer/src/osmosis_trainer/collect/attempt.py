@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
 from osmosis_trainer.collect.order import derive_seed
+from osmosis_trainer.gateway.trace import SessionTrace
 
 Phase = Literal["train", "eval"]
 
 # What an attempt says about the policy:
 #   graded   the grader gave a finite reward
 #   failed   the agent made model calls and then ended without a result (an error or its time limit): the policy's doing
-#   skipped  the grader removed the sample; it counts nowhere
+#   skipped  the grader removed the sample, or the prompt is too long to be asked; it counts nowhere
 #   invalid  anything else, infrastructure first of all: says nothing about the policy and never becomes a score
 Outcome = Literal["graded", "failed", "skipped", "invalid"]
 
@@ -33,33 +34,8 @@ class AttemptKey(NamedTuple):
         """Sampling seed of the attempt's model calls."""
         return derive_seed("attempt", run_seed, *self)
 
-
-@dataclass(frozen=True, slots=True)
-class TracedRow:
-    """One unbroken token sequence of an attempt, before its advantage is known."""
-
-    token_ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptCounts:
-    """What an attempt did, in numbers. Token counts are those of the policy's model calls.
-
-    `prompt_tokens`: the first call's prompt. `response_tokens`: all sampled tokens. `total_tokens`: tokens of the
-    attempt's sequences. `branches`: sequences beyond the first. `staleness`: policy versions between sampling and now.
-    """
-
-    turns: int = 0
-    prompt_tokens: int = 0
-    response_tokens: int = 0
-    total_tokens: int = 0
-    tool_calls: int = 0
-    tool_errors: int = 0
-    branches: int = 0
-    retokenized_turns: int = 0
-    truncated: bool = False
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +43,7 @@ class Attempt:
     """One finished attempt, exactly as it lies in the journal.
 
     `retry`: another try under a fresh rollout id may do better (infrastructure). `reward` is finite with outcome
-    `graded` and None otherwise. `ledger` counts sampled tokens that no row carries, by reason.
+    `graded` and None otherwise. `trace` has every model call token for token.
     """
 
     phase: Phase
@@ -76,22 +52,21 @@ class Attempt:
     row_index: int
     sample_index: int
     attempt: int
-    rollout_id: str
     outcome: Outcome
     retry: bool
     reward: float | None
     error_type: str | None
     error_message: str | None
     duration_ms: float
-    policy_version: int
-    rows: list[TracedRow]
-    counts: AttemptCounts
-    ledger: dict[str, int]
-    messages: list[dict[str, Any]]
+    trace: SessionTrace
 
     @property
     def key(self) -> AttemptKey:
         return AttemptKey(self.phase, self.step, self.slot, self.row_index, self.sample_index, self.attempt)
+
+    @property
+    def rollout_id(self) -> str:
+        return self.trace.rollout_id
 
     @property
     def reason(self) -> str:

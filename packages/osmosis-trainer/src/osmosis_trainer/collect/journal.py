@@ -41,9 +41,14 @@ class Journal:
         """Write and fsync one attempt; a key that is already there raises ValueError."""
         if attempt.key in self.finished:
             raise ValueError(f"{self.path}: attempt {attempt.key} is already finished")
-        self._file.write(_ATTEMPT.dump_json(attempt) + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        end = self._file.tell()
+        try:
+            self._file.write(_ATTEMPT.dump_json(attempt) + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(end)
+            raise
         self.finished[attempt.key] = attempt
 
     def close(self) -> None:

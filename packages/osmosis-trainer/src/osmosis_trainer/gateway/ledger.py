@@ -22,6 +22,10 @@ class TokenFate(StrEnum):
     """Beyond the longest row that is trained."""
     INVALID_REWARD = "invalid_reward"
     """The rollout has no reward: infrastructure failed or the grader returned nothing usable."""
+    TOO_FEW_VALID = "too_few_valid"
+    """Fewer than two rollouts of the group have a reward: there is nothing to compare with."""
+    SKIPPED = "skipped"
+    """The grader removed the sample, or its prompt is longer than allowed."""
     ZERO_VARIANCE = "zero_variance"
     """All rollouts of the group have the same reward: nothing to learn from."""
 
