@@ -177,7 +177,7 @@ async def serve(app: Any) -> AsyncIterator[ServedApp]:
 
 async def wait_until(condition: Callable[[], Any], timeout_sec: float = 10.0) -> None:
     async with asyncio.timeout(timeout_sec):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - conditions of foreign threads and files have no event
             await asyncio.sleep(0.01)
 
 
