@@ -42,7 +42,7 @@ def show_logs(kind: str, name: str, limit: int, cursor: str | None) -> ListResul
         items,
         _COLUMNS,
         len(items),
-        has_more=False if following is None else True,
+        has_more=following is not None,
         title=f"{_TITLES[kind]} Logs: {name}",
         extra={"next_cursor": following, **workspace.context},
         hints=[f"Older entries: --cursor {following}"] if following is not None else [],

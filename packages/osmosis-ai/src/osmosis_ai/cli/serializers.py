@@ -4,7 +4,19 @@ from typing import Any
 
 Thing = dict[str, Any]
 
-_DATASET = ["id", "file_name", "file_size", "status", "file_format", "original_file_format", "row_count", "original_file_size", "creator_name", "created_at", "updated_at"]
+_DATASET = [
+    "id",
+    "file_name",
+    "file_size",
+    "status",
+    "file_format",
+    "original_file_format",
+    "row_count",
+    "original_file_size",
+    "creator_name",
+    "created_at",
+    "updated_at",
+]
 _SECRET = ["id", "name", "scope", "created_at", "updated_at", "creator_name", "updater_name"]
 _BASE_MODEL = ["id", "model_name", "base_model", "creator_name", "created_at", "updated_at"]
 _LORA_MODEL = ["id", "model_name", "base_model", "training_run_name", "checkpoint_step", "reward"]

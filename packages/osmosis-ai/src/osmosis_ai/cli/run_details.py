@@ -1,0 +1,68 @@
+"""Blocks that details of training and evaluation runs share."""
+
+import shutil
+import sys
+from typing import Any
+
+from osmosis_ai.cli.output import formats
+from osmosis_ai.cli.output.mode import Mode, mode
+from osmosis_ai.cli.output.results import Block
+
+_SCOPES = {"workspace": "workspace", "user": "personal", "user_override": "personal, overrides workspace"}
+_PLOT_MIN_COLUMNS = 100
+_PLOT_WIDTH = 40
+
+
+def configuration_block(answer: dict[str, Any]) -> Block:
+    """Entrypoint, config values, source, secrets and variables of a run."""
+    lines = [f"Entrypoint: {formats.text(answer.get('entrypoint'))}"]
+    values = flat_config(answer.get("config") or {})
+    if values:
+        lines.append("Config: " + ", ".join(f"{key}={value}" for key, value in values.items()))
+    if answer.get("branch"):
+        lines.append(f"Branch: {answer['branch']}")
+    if answer.get("commit_sha"):
+        lines.append(f"Commit: {str(answer['commit_sha'])[:7]}")
+    secrets = answer.get("resolved_secret_scopes") or {}
+    if secrets:
+        lines.append(
+            "Secrets: "
+            + ", ".join(f"{name} ({_SCOPES.get(scope, scope)})" for name, scope in sorted(secrets.items()))
+        )
+    env = answer.get("env_config") or {}
+    if env:
+        lines.append(
+            "Environment Variables: " + ", ".join(f"{name}={value}" for name, value in sorted(env.items()))
+        )
+    return Block("Configuration", lines)
+
+
+def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``section.key`` to value; ``model_path`` is shown elsewhere, values that are not set are left out."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= flat_config(value, f"{prefix}{key}.")
+        elif value is not None and key != "model_path":
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def metric_block(document: dict[str, Any] | None) -> Block | None:
+    """One small plot per metric, for a person at a wide terminal only."""
+    wide = (
+        mode() is Mode.RICH
+        and sys.stdout.isatty()
+        and shutil.get_terminal_size().columns >= _PLOT_MIN_COLUMNS
+    )
+    if not wide or document is None or not document["metrics"]:
+        return None
+    from osmosis_ai.cli.sparkline import sparkline
+
+    titles = max(len(series["title"]) for series in document["metrics"])
+    lines = [
+        f"{series['title']:<{titles}}  "
+        + sparkline([(point["step"], point["value"]) for point in series["data"]], _PLOT_WIDTH)
+        for series in document["metrics"]
+    ]
+    return Block("Metrics", lines)

@@ -1,0 +1,126 @@
+"""``osmosis eval submit`` and ``osmosis train submit``, step by step."""
+
+from typing import Any
+
+from osmosis_ai.cli.errors import CLIError
+from osmosis_ai.cli.output.messages import status
+from osmosis_ai.cli.output.results import OperationResult
+from osmosis_ai.cli.prompts import Question, confirmed
+from osmosis_ai.cli.submit.preflight import check_rollout
+from osmosis_ai.cli.submit.secrets import describe_secrets, missing_secrets
+from osmosis_ai.cli.submit.source import describe_source
+from osmosis_ai.cli.workspace import Workspace, open_workspace
+from osmosis_ai.config import RunConfig, load_config
+from osmosis_ai.config.schema import RunKind
+from osmosis_ai.platform.api.problems import missing_secret_names
+from osmosis_ai.platform.errors import PlatformError
+
+_WORDS: dict[RunKind, tuple[str, str, str, str]] = {
+    "eval": ("eval", "/eval-runs", "Evaluation run", "evaluation run"),
+    "training": ("train", "/training-runs", "Training run", "training run"),
+}
+
+
+def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult:
+    """Check everything that can be checked here, ask, then submit. A bad config never asks.
+
+    Raises:
+        ConfigError, CLIError: something local is wrong, or a secret does not exist.
+        PlatformError: the platform refused; ``details["issues"]`` lists problems of the config.
+    """
+    noun, path, subject, lower_subject = _WORDS[kind]
+    workspace = open_workspace()
+    config = load_config(config_path, kind, workspace.root)
+    with workspace.client as client:
+        with status("Checking rollout..."):
+            warnings = check_rollout(
+                workspace.root, config.experiment["rollout"], config.experiment["entrypoint"]
+            )
+            source = describe_source(
+                workspace.root, config.experiment.get("branch"), config.experiment.get("commit_sha")
+            )
+            scopes = describe_secrets(workspace, config.secrets)
+        question = Question(
+            f"Submit this {lower_subject}?",
+            _summary(config, scopes),
+            default=True,
+            notes=source.notes,
+            warnings=[*warnings, *source.warnings],
+        )
+        if not confirmed(question, yes=yes):
+            return OperationResult(f"{noun}.submit", status="cancelled", message="Cancelled.")
+        with status(f"Submitting {lower_subject}..."):
+            try:
+                answer = client.post(path, config.request_body())
+            except PlatformError as error:
+                raise _explained(error) from error
+    return _result(noun, subject, workspace, config, answer)
+
+
+def _summary(config: RunConfig, scopes: dict[str, str]) -> dict[str, str]:
+    experiment = config.experiment
+    summary = {
+        "Rollout": experiment["rollout"],
+        "Entrypoint": experiment["entrypoint"],
+        "Model": experiment["model_path"],
+        "Dataset": experiment["dataset"],
+    }
+    if "branch" in experiment:
+        summary["Branch"] = experiment["branch"]
+    if "commit_sha" in experiment:
+        summary["Commit"] = experiment["commit_sha"]
+    summary |= {f"env.{name}": config.env[name] for name in sorted(config.env)}
+    return summary | {f"secret.{name}": scopes[name] for name in sorted(scopes)}
+
+
+def _explained(error: PlatformError) -> PlatformError | CLIError:
+    names = missing_secret_names(error)
+    if not names:
+        return error
+    explained = missing_secrets(names, error.details.get("platform_url"))
+    return CLIError(explained.message, code=error.code, details={**error.details, **explained.details})
+
+
+def _result(
+    noun: str, subject: str, workspace: Workspace, config: RunConfig, answer: dict[str, Any]
+) -> OperationResult:
+    experiment, name, url = config.experiment, answer["name"], answer.get("platform_url")
+    resource: dict[str, Any] = {
+        "id": answer["id"],
+        "name": name,
+        "status": answer["status"],
+        "model_name": experiment["model_path"],
+        "dataset_name": experiment["dataset"],
+        "created_at": answer["created_at"],
+    }
+    if url:
+        resource["url"] = url
+    resource |= workspace.context
+    resource["config"] = {
+        "rollout": experiment["rollout"],
+        "entrypoint": experiment["entrypoint"],
+        "model": experiment["model_path"],
+        "dataset": experiment["dataset"],
+        "branch": experiment.get("branch"),
+        "commit_sha": experiment.get("commit_sha"),
+    }
+    steps: list[dict[str, Any]] = [{"action": f"{noun}_info", "name": name}, {"action": f"{noun}_list"}]
+    text = [
+        f"Status: {answer['status']}",
+        f"Rollout: {experiment['rollout']}",
+        f"Model: {experiment['model_path']}",
+        f"Dataset: {experiment['dataset']}",
+    ]
+    if url:
+        steps.append({"action": "open_url", "url": url})
+        text.append(f"View: {url}")
+    text.append(f"Follow it with: osmosis {noun} info {name}")
+    for warning in answer.get("warnings") or []:
+        text.append(f"Warning: {warning}")
+    return OperationResult(
+        f"{noun}.submit",
+        resource=resource,
+        message=f"{subject} submitted: {name}",
+        next_steps=steps,
+        next_text=text,
+    )

@@ -1,0 +1,164 @@
+"""Showing a training run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from osmosis_ai.cli import serializers
+from osmosis_ai.cli.output import formats
+from osmosis_ai.cli.output.messages import status
+from osmosis_ai.cli.output.mode import Mode, mode
+from osmosis_ai.cli.output.results import Block, DetailResult
+from osmosis_ai.cli.run_details import configuration_block, metric_block
+from osmosis_ai.cli.run_output import metrics_file
+from osmosis_ai.cli.training.metrics import export_document
+from osmosis_ai.cli.training.show import summary
+from osmosis_ai.cli.workspace import Workspace, open_workspace
+from osmosis_ai.platform.api.client import PlatformClient, segment
+from osmosis_ai.platform.errors import AuthError, PlatformError
+
+WAITING = {"pending", "queued"}
+TERMINAL = {"finished", "failed", "crashed", "stopped", "killed", "unknown"}
+_NOT_YET = "Metrics are not yet available for pending or queued runs."
+
+
+def run_info(name: str, output: str | None) -> DetailResult:
+    """A run with its checkpoints and metrics; in a terminal, or with ``-o``, the metrics are also written to a file."""
+    workspace = open_workspace()
+    with workspace.client as client, status("Fetching training run..."):
+        answer = client.get(f"/training-runs/{segment(name)}")
+        run: dict[str, Any] = answer["training_run"]
+        checkpoints = _checkpoints(client, name) if run.get("status") not in WAITING else []
+        document, error = _metrics(client, run, answer)
+    path, save_warning = _save(workspace, run, output, document)
+    shown = serializers.training_run(run, answer.get("model"), answer.get("dataset"), answer.get("rollout"))
+    shown |= serializers.pick(run, ["examples_processed_count", "notes"])
+    url = run.get("platform_url")
+    data: dict[str, Any] = {
+        "training_run": shown,
+        "summary": summary(run),
+        "platform_url": url,
+        "checkpoints": [serializers.checkpoint(item) for item in checkpoints],
+        "in_progress": run.get("status") not in TERMINAL,
+        "metrics_available": document is not None,
+        "metrics_error": error,
+        "metrics": document,
+        "output_path": str(path) if path else None,
+        "save_warning": save_warning,
+        **workspace.context,
+    }
+    return DetailResult(
+        data,
+        _rows(run, shown, answer),
+        title="Training Run",
+        blocks=_blocks(answer, checkpoints, document),
+        hints=_hints(name, run, checkpoints, error, path, save_warning),
+    )
+
+
+def _checkpoints(client: PlatformClient, name: str) -> list[dict[str, Any]]:
+    """The checkpoints; none when the platform cannot say: the run is still worth showing."""
+    try:
+        found: list[dict[str, Any]] = client.get(f"/training-runs/{segment(name)}/checkpoints").get(
+            "checkpoints", []
+        )
+    except AuthError:
+        raise
+    except PlatformError:
+        return []
+    return found
+
+
+def _metrics(
+    client: PlatformClient, run: dict[str, Any], answer: dict[str, Any]
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The export document, or why there is none."""
+    if run.get("status") in WAITING:
+        return None, _NOT_YET
+    names = {key: serializers.name_of(answer.get(key)) for key in ("model", "dataset", "rollout")}
+    try:
+        return export_document(run, names, client.get(f"/training-runs/{segment(run['id'])}/metrics")), None
+    except AuthError:
+        raise
+    except PlatformError as error:
+        return None, f"Metrics are not available: {error.message}"
+    except (KeyError, TypeError, ValueError) as error:
+        return None, f"Metrics are not available: the platform's answer is malformed ({error})."
+
+
+def _save(
+    workspace: Workspace, run: dict[str, Any], output: str | None, document: dict[str, Any] | None
+) -> tuple[Path | None, str | None]:
+    if document is None or (output is None and mode() is not Mode.RICH):
+        return None, None
+    path = metrics_file(workspace.root, run.get("name"), run["id"], output)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        return None, f"The metrics could not be saved to {path}: {error.strerror}"
+    return path, None
+
+
+def _rows(run: dict[str, Any], shown: dict[str, Any], answer: dict[str, Any]) -> list[tuple[str, str]]:
+    progress = summary(run).get("progress")
+    if run.get("status") == "pending":
+        shown_progress = "Waiting to start..."
+    elif progress:
+        shown_progress = formats.progress(progress["completed"], progress["total"], "steps")
+    else:
+        shown_progress = formats.MISSING
+    identity = [("ID", str(run["id"]))] if answer.get("is_internal_user") else []
+    submitted_by = run.get("creator_name") or run.get("creator_email")
+    rows = [
+        ("Name", formats.text(run.get("name"))),
+        *identity,
+        ("Status", formats.title(run.get("status"))),
+        ("Progress", shown_progress),
+        ("Reward", formats.reward(run.get("reward"))),
+        ("Duration", formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))),
+        ("Examples Processed", formats.count(run.get("examples_processed_count"))),
+        ("Submitted", formats.date(run.get("created_at"), seconds=True)),
+        ("Submitted By", formats.text(submitted_by)),
+        ("Dataset", formats.text(shown["dataset_name"])),
+        ("Base Model", formats.text(shown["model_name"])),
+        ("Rollout", formats.text(shown["rollout_name"])),
+        ("Started", formats.date(run.get("started_at"), seconds=True)),
+        ("Completed", formats.date(run.get("completed_at"), seconds=True)),
+    ]
+    return rows + ([("Notes", str(run["notes"]))] if run.get("notes") else [])
+
+
+def _blocks(
+    answer: dict[str, Any], checkpoints: list[dict[str, Any]], document: dict[str, Any] | None
+) -> list[Block]:
+    blocks = [configuration_block(answer)]
+    if checkpoints:
+        lines = [
+            f"Checkpoint: {formats.text(item.get('checkpoint_name'))} step {formats.text(item.get('checkpoint_step'))} "
+            f"{formats.token(item.get('status'))}"
+            for item in checkpoints
+        ]
+        blocks.append(Block("Checkpoints", lines))
+    plots = metric_block(document)
+    return blocks + ([plots] if plots else [])
+
+
+def _hints(
+    name: str,
+    run: dict[str, Any],
+    checkpoints: list[dict[str, Any]],
+    error: str | None,
+    path: Path | None,
+    save_warning: str | None,
+) -> list[str]:
+    hints = [f"View: {run['platform_url']}"] if run.get("platform_url") else []
+    if run.get("status") in {"failed", "crashed"}:
+        hints.append(f"See logs with: osmosis train logs {name}")
+    if checkpoints:
+        hints.append("Deploy with: osmosis model deploy <lora-model-name>")
+    if error:
+        hints.append(error)
+    if path is not None:
+        hints.append(f"Saved metrics to {path}")
+    return hints + ([save_warning] if save_warning else [])
