@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from osmosis_platform.accounts.limits import AccountLimits
 from osmosis_platform.db.migrate import migrate
 from osmosis_platform.db.session import Database
 from osmosis_platform.folder import FolderLock, prepare_folder
@@ -42,6 +43,7 @@ class Platform:
     keys: KeyRing
     jobs: JobQueue
     lock: FolderLock
+    limits: AccountLimits = field(default_factory=AccountLimits)
     supervisor: Supervisor | None = None
 
     def close(self) -> None:

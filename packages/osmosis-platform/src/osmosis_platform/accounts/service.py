@@ -80,8 +80,6 @@ def check_password(session: Session, email: str, password: str) -> User:
         user = None
     if user is None or user.password_hash is None:
         raise Unauthenticated("The e-mail address or the password is wrong.", code="SIGN_IN_FAILED")
-    if _hasher.check_needs_rehash(user.password_hash):
-        user.password_hash = _hasher.hash(password)
     return user
 
 

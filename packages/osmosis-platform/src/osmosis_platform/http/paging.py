@@ -43,7 +43,7 @@ def page(
 PageQuery = Annotated[Page, Depends(page)]
 
 
-def page_of[T](session: Session, query: Select[tuple[T]], page: Page) -> tuple[list[T], int]:
+def page_of[T](session: Session, query: Select[T], page: Page) -> tuple[list[T], int]:
     """The rows of one page of an ordered query over one entity, and how many the whole query has."""
     total = session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
     return list(session.scalars(query.limit(page.limit).offset(page.offset))), total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.db.session import Database
 from osmosis_platform.db.types import utc_now
+from osmosis_platform.jobs import statements
 from osmosis_platform.jobs.models import Job
 
 LIVE = ("queued", "running")
@@ -87,6 +89,8 @@ class JobQueue:
         self._changed = threading.Condition()
         self._changes = 0
         self._on_cancel: list[Callable[[str], None]] = []
+        self._busy: dict[str, bool] = {}
+        self._next_look: dict[str, float] = {}
 
     # -- Asking for work: in the caller's transaction -------------------------------------------------------------
 
@@ -147,39 +151,44 @@ class JobQueue:
         The attempt may be beyond `max_attempts`: then earlier workers died, and the caller has to give the job up.
         """
         now = utc_now()
-        if not self._claimable(queue, now):
+        # A look without the write lock first: idle workers must not hold up everybody's writes.
+        if not self._busy.get(queue) and not self._claimable(queue, now):
             return None
+        until = now + timedelta(seconds=self.lease_seconds)
+        taking = {"of_queue": queue, "now": now, "owner": owner or self.owner, "until": until}
         with self.database.write() as session:
-            job = session.scalar(_expired(queue, now).with_for_update(skip_locked=True))
-            if job is None:
-                job = session.scalar(_due(queue, now).with_for_update(skip_locked=True))
-            if job is None:
-                return None
-            job.status = "running"
-            job.attempts += 1
-            job.fencing_token += 1
-            job.lease_owner = owner or self.owner
-            job.lease_until = now + timedelta(seconds=self.lease_seconds)
-            claimed = ClaimedJob(
-                id=job.id,
-                queue=job.queue,
-                kind=job.kind,
-                payload=job.payload,
-                attempt=job.attempts,
-                max_attempts=job.max_attempts,
-                fencing_token=job.fencing_token,
-            )
-            if job.cancel_requested:
-                claimed.tell_cancelled()
+            row = None
+            if self._look_for_expired(queue):
+                row = session.execute(statements.TAKE_EXPIRED, taking).one_or_none()
+            if row is None:
+                row = session.execute(statements.TAKE_DUE, taking).one_or_none()
+        self._busy[queue] = row is not None
+        if row is None:
+            return None
+        claimed = ClaimedJob(
+            id=row.id,
+            queue=queue,
+            kind=row.kind,
+            payload=row.payload,
+            attempt=row.attempts,
+            max_attempts=row.max_attempts,
+            fencing_token=row.fencing_token,
+        )
+        if row.cancel_requested:
+            claimed.tell_cancelled()
         return claimed
+
+    def _look_for_expired(self, queue: str) -> bool:
+        # Expired leases are rare; looking for them with every claim would double its cost.
+        now = time.monotonic()
+        due = now >= self._next_look.get(queue, 0.0)
+        if due:
+            self._next_look[queue] = now + min(1.0, self.lease_seconds / 4)
+        return due
 
     def guard(self, session: Session, lease: ClaimedJob) -> None:
         """Raise LeaseLost unless the lease still holds; then nobody can take the job over before this transaction ends."""
-        held = session.scalar(
-            select(Job.id)
-            .where(Job.id == lease.id, Job.fencing_token == lease.fencing_token, Job.status == "running")
-            .with_for_update()
-        )
+        held = session.scalar(statements.HELD, _of(lease))
         if held is None:
             raise LeaseLost(lease.id)
 
@@ -189,10 +198,9 @@ class JobQueue:
         held: dict[str, bool] = {}
         with self.database.write() as session:
             for lease in leases:
-                if _write(session, _held(lease).values(lease_until=until)):
-                    held[lease.id] = bool(
-                        session.scalar(select(Job.cancel_requested).where(Job.id == lease.id))
-                    )
+                cancel = session.execute(statements.EXTEND, {**_of(lease), "until": until}).one_or_none()
+                if cancel is not None:
+                    held[lease.id] = cancel[0]
         return held
 
     def finish(self, session: Session, lease: ClaimedJob) -> None:
@@ -210,23 +218,15 @@ class JobQueue:
     def retry(self, session: Session, lease: ClaimedJob, error: str, delay: float) -> None:
         """Put the job back, to be tried again after `delay` seconds. Raises LeaseLost."""
         later = utc_now() + timedelta(seconds=delay)
-        self._put_back(session, lease, error=error, run_at=later)
+        _write(session, statements.RETRY, lease, why=error, later=later)
 
     def give_back(self, session: Session, lease: ClaimedJob) -> None:
         """Put the job back as if it had not been taken: the attempt does not count. Raises LeaseLost."""
-        self._put_back(session, lease, attempts=lease.attempt - 1)
-
-    def _put_back(self, session: Session, lease: ClaimedJob, **values: Any) -> None:
-        statement = _held(lease).values(status="queued", lease_owner=None, lease_until=None, **values)
-        if not _write(session, statement):
-            raise LeaseLost(lease.id)
+        _write(session, statements.GIVE_BACK, lease)
         _after_commit(session, self.wake)
 
     def _end(self, session: Session, lease: ClaimedJob, status: str, error: str | None) -> None:
-        values = {"status": status, "error": error, "finished_at": utc_now()}
-        statement = _held(lease).values(dedupe_key=None, lease_owner=None, lease_until=None, **values)
-        if not _write(session, statement):
-            raise LeaseLost(lease.id)
+        _write(session, statements.END, lease, to_status=status, why=error, now=utc_now())
 
     # -- Waking and starting ---------------------------------------------------------------------------------------
 
@@ -264,33 +264,24 @@ class JobQueue:
         self._on_cancel.append(notify)
 
     def _claimable(self, queue: str, now: datetime) -> bool:
-        # A look without the write lock: idle workers must not hold up everybody's writes.
+        which = {"of_queue": queue, "now": now}
         with self.database.read() as session:
-            return (
-                session.scalar(_due(queue, now)) is not None
-                or session.scalar(_expired(queue, now)) is not None
-            )
+            if session.scalar(statements.DUE, which) is not None:
+                return True
+            if session.scalar(statements.EXPIRED, which) is None:
+                return False
+        self._next_look[queue] = 0.0
+        return True
 
 
-def _due(queue: str, now: datetime) -> Any:
-    ready = (Job.queue == queue, Job.status == "queued", Job.run_at <= now)
-    return select(Job).where(*ready).order_by(Job.run_at).limit(1)
+def _of(lease: ClaimedJob) -> dict[str, Any]:
+    return {"of_job": lease.id, "of_token": lease.fencing_token}
 
 
-def _expired(queue: str, now: datetime) -> Any:
-    lost = (Job.queue == queue, Job.status == "running", Job.lease_until < now)
-    return select(Job).where(*lost).order_by(Job.run_at).limit(1)
-
-
-def _held(lease: ClaimedJob) -> Update:
-    return update(Job).where(
-        Job.id == lease.id, Job.fencing_token == lease.fencing_token, Job.status == "running"
-    )
-
-
-def _write(session: Session, statement: Update) -> bool:
-    options = {"synchronize_session": False}
-    return cast("CursorResult[Any]", session.execute(statement, execution_options=options)).rowcount == 1
+def _write(session: Session, statement: Update, lease: ClaimedJob, **values: Any) -> None:
+    done = cast("CursorResult[Any]", session.execute(statement, {**_of(lease), **values}))
+    if done.rowcount != 1:
+        raise LeaseLost(lease.id)
 
 
 def _end(job: Job, status: str) -> None:

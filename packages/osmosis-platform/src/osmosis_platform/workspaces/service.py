@@ -1,0 +1,213 @@
+"""Rules of workspaces: names, members, roles. Whether the caller may is checked by whoever has the caller's scope."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, joinedload
+
+from osmosis_platform.accounts.models import User
+from osmosis_platform.audit.models import AuditEvent
+from osmosis_platform.audit.service import record
+from osmosis_platform.errors import Conflict, Forbidden, InvalidInput, NotFound
+from osmosis_platform.repositories.models import Repository
+from osmosis_platform.workspaces.models import ROLES, Membership, Workspace
+
+MAX_NAME = 63
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+# A workspace's pages lie at /<name>/...: these words are pages of the platform itself.
+RESERVED = frozenset(
+    [
+        "account",
+        "admin",
+        "api",
+        "assets",
+        "blobs",
+        "device",
+        "docs",
+        "git",
+        "health",
+        "login",
+        "logout",
+        "metrics",
+        "new",
+        "openapi",
+        "signin",
+        "signout",
+        "signup",
+        "static",
+        "uploads",
+        "v1",
+        "verify",
+        "webhooks",
+        "workspaces",
+    ]
+)
+_QUICKSTART = "quickstart.complete"
+
+
+def create_workspace(session: Session, name: str, owner: User) -> Workspace:
+    """A new workspace with its first owner. Raises InvalidInput or Conflict."""
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"A workspace's name has small letters, digits and dashes, starts with a letter or digit and has at most "
+            f"{MAX_NAME} characters.",
+            field="name",
+        )
+    if name in RESERVED:
+        raise InvalidInput(
+            f"{name} is the address of a page of the platform. Choose another name.", field="name"
+        )
+    if session.scalar(select(Workspace.id).where(Workspace.name == name)) is not None:
+        raise Conflict(f"There is already a workspace named {name}.", code="NAME_TAKEN", field="name")
+    workspace = Workspace(name=name)
+    session.add(workspace)
+    session.flush()
+    session.add(Membership(workspace_id=workspace.id, user_id=owner.id, role="owner"))
+    session.flush()
+    record(session, "workspace.create", name, user_id=owner.id, workspace_id=workspace.id)
+    return workspace
+
+
+def find_workspace(session: Session, name: str) -> Workspace:
+    """The workspace of this name; raises NotFound."""
+    workspace = session.scalar(select(Workspace).where(Workspace.name == name))
+    if workspace is None:
+        raise NotFound(f"There is no workspace named {name}.", code="WORKSPACE_NOT_FOUND")
+    return workspace
+
+
+def membership_of(session: Session, workspace_id: str, user_id: str) -> Membership | None:
+    """The person's membership, with its workspace loaded."""
+    return session.scalar(
+        select(Membership)
+        .options(joinedload(Membership.workspace))
+        .where(Membership.workspace_id == workspace_id, Membership.user_id == user_id)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """A workspace as one of its members sees it."""
+
+    workspace: Workspace
+    role: str
+    repository: Repository | None
+
+
+def workspaces_of(session: Session, user_id: str) -> list[Mine]:
+    """Every workspace of this person, by name."""
+    query = (
+        select(Workspace, Membership.role, Repository)
+        .join(Membership, Membership.workspace_id == Workspace.id)
+        .outerjoin(Repository, Repository.workspace_id == Workspace.id)
+        .where(Membership.user_id == user_id)
+        .order_by(Workspace.name)
+    )
+    return [Mine(workspace, role, repository) for workspace, role, repository in session.execute(query)]
+
+
+def members_of(session: Session, workspace_id: str) -> list[tuple[User, Membership]]:
+    """Everybody in the workspace, by e-mail address."""
+    query = (
+        select(User, Membership)
+        .join(Membership, Membership.user_id == User.id)
+        .where(Membership.workspace_id == workspace_id)
+        .order_by(User.email)
+    )
+    return [(user, membership) for user, membership in session.execute(query)]
+
+
+def add_member(session: Session, workspace_id: str, user: User, role: str, *, by: Membership) -> Membership:
+    """Let a person in. Raises Conflict when they are in, Forbidden for a role above the caller's own."""
+    _check_role(role, by)
+    if membership_of(session, workspace_id, user.id) is not None:
+        raise Conflict(f"{user.email} is a member already.", code="MEMBER_EXISTS")
+    membership = Membership(workspace_id=workspace_id, user_id=user.id, role=role)
+    session.add(membership)
+    session.flush()
+    record(session, "member.add", user.email, user_id=by.user_id, workspace_id=workspace_id, role=role)
+    return membership
+
+
+def set_role(session: Session, workspace_id: str, user_id: str, role: str, *, by: Membership) -> Membership:
+    """Change a member's role; the last owner stays one. Raises NotFound, Forbidden or Conflict."""
+    membership = _member(session, workspace_id, user_id)
+    _check_role(role, by)
+    _check_role(membership.role, by)
+    if membership.role == "owner" and role != "owner":
+        _keep_an_owner(session, workspace_id)
+    record(
+        session,
+        "member.role",
+        _email(session, user_id),
+        user_id=by.user_id,
+        workspace_id=workspace_id,
+        before=membership.role,
+        after=role,
+    )
+    membership.role = role
+    return membership
+
+
+def remove_member(session: Session, workspace_id: str, user_id: str, *, by: Membership) -> None:
+    """Take a person out, or leave. The last owner cannot go. Raises NotFound, Forbidden or Conflict."""
+    membership = _member(session, workspace_id, user_id)
+    if user_id != by.user_id:
+        _check_role(membership.role, by)
+    if membership.role == "owner":
+        _keep_an_owner(session, workspace_id)
+    session.delete(membership)
+    record(session, "member.remove", _email(session, user_id), user_id=by.user_id, workspace_id=workspace_id)
+
+
+def complete_quickstart(session: Session, workspace_id: str, user_id: str, intent: str) -> None:
+    """Note that this person went through the quickstart; repeating it changes nothing."""
+    if not quickstart_completed(session, workspace_id, user_id, intent):
+        record(session, _QUICKSTART, intent, user_id=user_id, workspace_id=workspace_id)
+
+
+def quickstart_completed(
+    session: Session, workspace_id: str, user_id: str, intent: str | None = None
+) -> bool:
+    """Whether this person went through the quickstart in this workspace."""
+    query = select(AuditEvent.id).where(
+        AuditEvent.workspace_id == workspace_id,
+        AuditEvent.user_id == user_id,
+        AuditEvent.action == _QUICKSTART,
+    )
+    if intent is not None:
+        query = query.where(AuditEvent.target == intent)
+    return session.scalar(query.limit(1)) is not None
+
+
+def _member(session: Session, workspace_id: str, user_id: str) -> Membership:
+    membership = membership_of(session, workspace_id, user_id)
+    if membership is None:
+        raise NotFound("This person is not a member of the workspace.", code="MEMBER_NOT_FOUND")
+    return membership
+
+
+def _check_role(role: str, by: Membership) -> None:
+    if role not in ROLES:
+        raise InvalidInput(f"A role is one of {', '.join(ROLES)}.", field="role")
+    if by.role == "member":
+        raise Forbidden("You need the admin role to manage members.")
+    if ROLES.index(role) < ROLES.index(by.role):
+        raise Forbidden(f"You need the {role} role yourself to manage an {role}.")
+
+
+def _keep_an_owner(session: Session, workspace_id: str) -> None:
+    owners = session.scalar(
+        select(func.count())
+        .select_from(Membership)
+        .where(Membership.workspace_id == workspace_id, Membership.role == "owner")
+    )
+    if owners == 1:
+        raise Conflict("A workspace needs an owner. Make somebody else owner first.", code="LAST_OWNER")
+
+
+def _email(session: Session, user_id: str) -> str:
+    return session.get_one(User, user_id).email
