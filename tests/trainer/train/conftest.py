@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +26,25 @@ def scripted() -> ModuleType:
     sys.modules["scripted_worker"] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Callable[..., int]]:
+    """Runs `worker(folder, config, kill)` in a process of its own and returns its exit status."""
+    command = [sys.executable, str(SCRIPT)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+
+        def run(folder: Path, config: dict[str, Any], kill: str = "") -> int:
+            folder.mkdir(exist_ok=True)
+            print(
+                json.dumps([str(folder / "work"), str(folder), config, kill]), file=nursery.stdin, flush=True
+            )
+            return int(nursery.stdout.readline())
+
+        yield run
+        nursery.stdin.close()
 
 
 @pytest.fixture

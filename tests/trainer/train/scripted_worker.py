@@ -1,8 +1,9 @@
 """A training worker whose engine and agent follow a script: everything between them is the real loop.
 
-As a program: `scripted_worker.py WORK_DIR LOG_DIR CONFIG_JSON [POINT:COUNT]` trains one run; with POINT:COUNT it kills
-itself with SIGKILL when it passes that point for the COUNT-th time. Every started attempt is appended to
-`LOG_DIR/starts.jsonl`, every event to `LOG_DIR/events.jsonl`.
+As a program it is a nursery of workers: each line of its input is a run (`[work_dir, log_dir, config, kill]`), done by
+a forked child; it answers with the child's wait status. `kill` is POINT:COUNT: the child kills itself with SIGKILL when
+it passes that point for the COUNT-th time. Every started attempt is appended to `<log_dir>/starts.jsonl`, every event to
+`<log_dir>/events.jsonl`.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ class ScriptedEngine:
             raise NonFiniteLossError("the loss is nan")
         self.trained.append(list(rows))
         self.gradient = hashlib.sha256(repr((self.gradient, rows, objective)).encode()).hexdigest()
-        return {"train/loss": -0.1, "train/entropy_loss": 1.0}
+        return {"loss": -0.1, "entropy": 1.0}
 
     async def optim_step(self, *, lr: float, max_grad_norm: float) -> dict[str, float]:
         self.rates.append(lr)
         text = repr((self.adapter, self.gradient, lr, max_grad_norm))
         self.adapter, self.gradient = hashlib.sha256(text.encode()).hexdigest(), ""
         self.points.reach("learned")
-        return {"train/grad_norm": 0.5}
+        return {"grad_norm": 0.5}
 
     async def publish(self) -> int:
         self.policy_version += 1
@@ -179,12 +180,24 @@ class RecordedEvents:
         self.path, self.points = path, points or Points()
         self.blobs: dict[str, bytes] = {}
 
-    def emit(self, event: dict[str, Any]) -> None:
+    def _keep(self, kind: str, **event: Any) -> None:
         with self.path.open("a") as file:
-            file.write(json.dumps(event) + "\n")
+            file.write(json.dumps({"type": kind, **event}) + "\n")
 
-    def log(self, message: str, *, level: str = "info", step: str = "train") -> None:
-        self.emit({"type": "log", "message": message, "level": level, "step": step})
+    def log(self, message: str, *, level: str = "info", step: str = "init") -> None:
+        self._keep("log", message=message, level=level, step=step)
+
+    def progress(self, **fields: Any) -> None:
+        self._keep("progress", **fields)
+
+    def metrics(self, step: int, values: dict[str, float]) -> None:
+        self._keep("metrics", step=step, values=values)
+
+    def sample(self, **fields: Any) -> None:
+        self._keep("sample", **fields)
+
+    async def checkpoint(self, **fields: Any) -> None:
+        self._keep("checkpoint", **fields)
 
     async def put_blob(self, content: bytes) -> str:
         digest = hashlib.sha256(content).hexdigest()
@@ -212,7 +225,16 @@ def make_parts(
     return Parts(settings, engine, rows, agent, report, StopSignal(), work_dir, concurrency=5)
 
 
+def main() -> None:
+    for line in sys.stdin:
+        work_dir, log_dir, config, kill = json.loads(line)
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            asyncio.run(train(make_parts(Path(work_dir), Path(log_dir), config, kill)))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    asyncio.run(
-        train(make_parts(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]), *sys.argv[4:]))
-    )
+    main()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("scripted_worker.py")
+Worker = Callable[..., int]
 
 KILLS = [
     "start:3",  # in the evaluation before the first step: nothing is saved yet
@@ -25,12 +24,6 @@ KILLS = [
     "journaled:30",
     "save:2",
 ]
-
-
-def worker(folder: Path, config: dict[str, Any], kill: str = "") -> int:
-    folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(SCRIPT), str(folder / "work"), str(folder), json.dumps(config), kill]
-    return subprocess.run(command, timeout=60, check=False).returncode
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -61,7 +54,7 @@ def metrics(folder: Path) -> dict[int, dict[str, float]]:
 
 
 def test_killed_anywhere_no_attempt_is_lost_or_repeated_and_the_numbers_are_the_same(
-    tmp_path: Path, config: dict[str, Any]
+    worker: Worker, tmp_path: Path, config: dict[str, Any]
 ) -> None:
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     assert worker(calm, config) == 0
@@ -90,7 +83,7 @@ def test_killed_anywhere_no_attempt_is_lost_or_repeated_and_the_numbers_are_the_
     }
 
 
-def test_another_seed_gives_another_adapter(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_another_seed_gives_another_adapter(worker: Worker, tmp_path: Path, config: dict[str, Any]) -> None:
     """The comparison above can fail."""
     adapters = []
     for seed in (1, 2):
@@ -101,7 +94,9 @@ def test_another_seed_gives_another_adapter(tmp_path: Path, config: dict[str, An
 
 
 @pytest.mark.parametrize("point", ["start:40", "learned:2"])
-def test_a_torn_last_journal_line_is_run_again(tmp_path: Path, config: dict[str, Any], point: str) -> None:
+def test_a_torn_last_journal_line_is_run_again(
+    worker: Worker, tmp_path: Path, config: dict[str, Any], point: str
+) -> None:
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     assert worker(calm, config) == 0
     assert worker(rough, config, point) == -signal.SIGKILL

@@ -16,16 +16,18 @@ from osmosis_trainer.gateway.trace import Branch, SessionTrace
 
 _TOOL_CALL_ERRORS = (ParseOutcome.MALFORMED_CALL, ParseOutcome.UNCLOSED_CALL, ParseOutcome.UNKNOWN_TOOL)
 
-# Keys of the engine's metrics that are passed on as they are.
-LEARNER_METRICS = (
-    "train/loss",
-    "train/entropy_loss",
-    "train/kl",
-    "train/ratio_max",
-    "train/clip_ratio",
-    "train/grad_norm",
-    "train/sampler_mismatch_kl",
-)
+# The engine's names and those of the table.
+LEARNER_METRICS = {
+    "loss": "train/loss",
+    "entropy": "train/entropy_loss",
+    "kl": "train/kl",
+    "ratio_max": "train/ratio_max",
+    "clip_ratio": "train/clip_ratio",
+    "grad_norm": "train/grad_norm",
+    "mismatch_kl": "train/sampler_mismatch_kl",
+    "logprob_gap_max": "train/sampler_gap_max",
+    "tokens": "train/tokens",
+}
 
 
 def rollout_metrics(groups: Sequence[PromptGroup], policy_version: int) -> dict[str, float]:
@@ -77,10 +79,8 @@ def ledger_metrics(ledger: Ledger) -> dict[str, float]:
 
 def learner_metrics(*sources: Mapping[str, float]) -> dict[str, float]:
     """The engine's numbers under their names of the table."""
-    merged = {
-        key if "/" in key else f"train/{key}": value for source in sources for key, value in source.items()
-    }
-    return finite({key: merged[key] for key in LEARNER_METRICS if key in merged})
+    merged = {key: value for source in sources for key, value in source.items()}
+    return finite({name: merged[key] for key, name in LEARNER_METRICS.items() if key in merged})
 
 
 def reward_interval(samples_by_row: Sequence[Sequence[float]]) -> tuple[float, float] | None:

@@ -11,7 +11,6 @@ from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.deadline import within
 from osmosis_trainer.gateway.trace import SessionTrace
-from osmosis_trainer.metrics import finite
 from osmosis_trainer.state.checkpoint import Checkpoint
 
 FLUSH_DEADLINE_S = 600.0
@@ -21,10 +20,13 @@ Level = Literal["info", "warning", "error"]
 
 
 class RunEvents(Protocol):
-    """The part of `osmosis_ai.worker.RunClient` that the loop uses. `emit` queues, `flush` waits until all is accepted."""
+    """The part of `osmosis_ai.worker.run_client.RunClient` that the loop uses."""
 
-    def emit(self, event: dict[str, Any]) -> None: ...
-    def log(self, message: str, *, level: Level = "info", step: str = "train") -> None: ...
+    def log(self, message: str, *, level: Level = "info", step: str = "init") -> None: ...
+    def progress(self, **fields: Any) -> None: ...
+    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+    def sample(self, **fields: Any) -> None: ...
+    async def checkpoint(self, **fields: Any) -> None: ...
     async def put_blob(self, content: bytes) -> str: ...
     async def flush(self) -> None: ...
 
@@ -42,53 +44,37 @@ class Report:
 
     def progress(self, phase: str, step: int, total_steps: int, examples: int) -> None:
         """Where the run is; `examples` counts finished samples."""
-        self._events.emit(
-            {
-                "type": "progress",
-                "phase": phase,
-                "current_step": step,
-                "total_steps": total_steps,
-                "examples_processed": examples,
-            }
+        self._events.progress(
+            phase=phase, current_step=step, total_steps=total_steps, examples_processed=examples
         )
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Numbers of a step."""
-        self._events.emit({"type": "metrics", "step": step, "values": finite(values)})
+        if values:
+            self._events.metrics(step, values)
 
     async def samples(self, step: int, groups: Sequence[PromptGroup], batch: Batch) -> None:
         """A few trajectories of the step with their tokens."""
         for attempt in telling_samples(groups, batch):
             advantage = batch.advantages.get(attempt.rollout_id)
             content = json.dumps(self._trajectory(attempt, advantage)).encode()
-            blob = await self._put(content, f"the upload of sample trajectories of step {step}")
-            event = {
-                "type": "sample",
-                "step": step,
-                "row_index": attempt.row_index,
-                "sample_index": attempt.sample_index,
-                "rollout_id": attempt.rollout_id,
-                "blob": blob,
-            }
-            if attempt.reward is not None:
-                event["reward"] = attempt.reward
-            if advantage is not None:
-                event["advantage"] = advantage
-            self._events.emit(event)
+            self._events.sample(
+                step=step,
+                row_index=attempt.row_index,
+                sample_index=attempt.sample_index,
+                rollout_id=attempt.rollout_id,
+                reward=attempt.reward,
+                advantage=advantage,
+                blob=await self._put(content, f"the upload of sample trajectories of step {step}"),
+            )
 
     async def checkpoint(self, checkpoint: Checkpoint, reward: float | None, *, final: bool) -> None:
         """Publish a checkpoint; `reward` is the training reward of its step."""
         blob = await self._put(checkpoint.tar, f"the upload of the checkpoint of step {checkpoint.step}")
-        event: dict[str, Any] = {
-            "type": "checkpoint",
-            "step": checkpoint.step,
-            "blob": blob,
-            "path": str(checkpoint.folder),
-            "final": final,
-        }
-        if reward is not None:
-            event["reward"] = reward
-        self._events.emit(event)
+        async with within(FLUSH_DEADLINE_S, f"the delivery of the checkpoint of step {checkpoint.step}"):
+            await self._events.checkpoint(
+                step=checkpoint.step, blob=blob, path=str(checkpoint.folder), final=final, reward=reward
+            )
 
     async def flush(self) -> None:
         """Wait until the platform has accepted everything."""

@@ -24,6 +24,7 @@ from osmosis_trainer.report import step_line
 from osmosis_trainer.state.checkpoint import write_checkpoint
 from osmosis_trainer.state.resume import Beginning, begin
 from osmosis_trainer.state.run_state import RunState
+from osmosis_trainer.worker import run_worker
 
 
 async def train(parts: Parts) -> None:
@@ -40,6 +41,11 @@ async def train(parts: Parts) -> None:
         raise
     run.progress("finalize")
     await parts.report.flush()
+
+
+def main() -> int:
+    """The training worker, `python -m osmosis_trainer train`; returns its exit status."""
+    return run_worker(train)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,102 @@
+"""Putting a run together from its spec: engine, gateway, rollout controller, dataset."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+
+from osmosis_ai.datasets import DatasetRow, RowReader
+from osmosis_ai.rollout.controller import RolloutController
+from osmosis_ai.worker.run_client import RunClient
+from osmosis_ai.worker.spec import TrainSpec
+from osmosis_trainer.collect.rollouts import RolloutRunner
+from osmosis_trainer.collect.stop import StopSignal
+from osmosis_trainer.engines.local import LocalEngine, LocalSettings, LoraSettings
+from osmosis_trainer.errors import ConfigError
+from osmosis_trainer.gateway.policy_gateway import PolicyGateway
+from osmosis_trainer.parts import Parts
+from osmosis_trainer.report import Report
+from osmosis_trainer.settings import RunSettings
+
+_CACHED_ROWS = 4096
+_DEFAULT_CONCURRENCY = 32
+_MAX_SLOTS = 64
+
+
+@asynccontextmanager
+async def open_parts(spec: TrainSpec, client: RunClient, stop: StopSignal) -> AsyncGenerator[Parts]:
+    """Everything a run needs, ready to work; closed when the block ends."""
+    settings = RunSettings.from_config(spec.config)
+    rows = RowReader(spec.dataset_path)
+    if len(rows) != spec.dataset_rows:
+        raise ConfigError(f"{spec.dataset_path} has {len(rows)} rows, the spec says {spec.dataset_rows}")
+    client.log(f"loading {spec.base_model.name}", step="init")
+    engine = await asyncio.to_thread(load_engine, spec.base_model.path, settings)
+    try:
+        gateway = PolicyGateway(engine)
+        runner = RolloutRunner(gateway, row_cache(rows), settings)
+        async with RolloutController(
+            rollout_url=spec.rollout_url,
+            chat=gateway,
+            instance_id=spec.rollout_instance_id,
+            on_result=runner.store_result,
+        ) as controller:
+            yield Parts(
+                settings=settings,
+                engine=engine,
+                rows=len(rows),
+                run_attempt=partial(runner.run, controller),
+                report=Report(client, gateway.view),
+                stop=stop,
+                work_dir=spec.work_dir,
+                concurrency=concurrency(settings, await controller.capacity()),
+            )
+    finally:
+        await engine.close()
+        rows.close()
+
+
+def load_engine(model: Path, settings: RunSettings) -> LocalEngine:
+    """The engine of the configuration with the base model in the folder `model`; takes as long as reading the weights."""
+    advanced, training = settings.advanced, settings.training
+    return LocalEngine.load(
+        model,
+        LocalSettings(
+            lora=LoraSettings(rank=advanced.lora_rank, alpha=advanced.lora_alpha, seed=advanced.seed % 2**32),
+            slots=min(_MAX_SLOTS, advanced.max_concurrent_rollouts or _DEFAULT_CONCURRENCY),
+            max_context=min(model_context(model), training.max_prompt_length + training.max_response_length),
+            threads=advanced.torch_threads,
+            token_budget=advanced.tokens_per_micro_batch,
+            weight_decay=advanced.weight_decay,
+        ),
+    )
+
+
+def model_context(model: Path) -> int:
+    """Longest sequence, in tokens, that the model in the folder was made for."""
+    try:
+        return int(json.loads((model / "config.json").read_text())["max_position_embeddings"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"{model} is no model folder: its config.json gives no context length ({error!r})"
+        ) from error
+
+
+def concurrency(settings: RunSettings, capacity: int | None) -> int:
+    """Rollouts open at a time: what the configuration says, but no more than the rollout server can hold."""
+    wanted = settings.advanced.max_concurrent_rollouts
+    return min(wanted or capacity or _DEFAULT_CONCURRENCY, capacity or wanted or _DEFAULT_CONCURRENCY)
+
+
+def row_cache(rows: RowReader) -> Callable[[int], DatasetRow]:
+    """Rows by index; the samples of a prompt group read theirs once."""
+
+    @lru_cache(maxsize=_CACHED_ROWS)
+    def read(index: int) -> DatasetRow:
+        return rows.read([index])[0]
+
+    return read
