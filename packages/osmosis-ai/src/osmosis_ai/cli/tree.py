@@ -2,7 +2,8 @@
 
 import difflib
 import importlib
-from typing import Any, NoReturn, cast
+from collections.abc import Callable
+from typing import NoReturn, cast
 
 import click
 
@@ -78,7 +79,7 @@ class Root(Group):
                 )
 
 
-def ignored_flag(*names: str, purpose: str) -> Any:
+def ignored_flag(*names: str, purpose: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """An option that exists for the help only: its flag is taken out before parsing."""
     return click.option(*names, is_flag=True, expose_value=False, help=purpose)
 

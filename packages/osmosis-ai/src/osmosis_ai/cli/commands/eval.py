@@ -68,9 +68,9 @@ def download(
     name: str, types: str, rows: str | None, output: str | None, overwrite: bool, yes: bool
 ) -> Result:
     """Download metrics, trajectories, artifacts and logs of a run."""
-    from osmosis_ai.cli.evaluation.download import download_run
+    from osmosis_ai.cli.downloads.command import download_outputs
 
-    return download_run(name, types, rows, output, overwrite=overwrite, yes=yes)
+    return download_outputs("eval", name, types, rows, output, overwrite=overwrite, yes=yes)
 
 
 @app.command("stop")
