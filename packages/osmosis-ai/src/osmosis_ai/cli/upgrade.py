@@ -96,11 +96,13 @@ def upgrade_command(origin: Origin, executable: str, index_url: str) -> tuple[st
         return "uv", ["uv", "tool", "upgrade", PACKAGE_NAME]
     if "/pipx/venvs/" in parts and shutil.which("pipx"):
         return "pipx", ["pipx", "upgrade", PACKAGE_NAME]
-    requirement = PACKAGE_NAME
     if origin.kind == "git":
-        requirement = f"{PACKAGE_NAME} @ git+{origin.url}" + (
-            f"@{origin.revision}" if origin.revision else ""
-        )
+        revision = f"@{origin.revision}" if origin.revision else ""
+        what = [f"{PACKAGE_NAME} @ git+{origin.url}{revision}"]
+    elif index_url:
+        what = ["--index-url", index_url, PACKAGE_NAME]
+    else:
+        return "pip", []
     if shutil.which("uv"):
         return "pip", ["uv", "pip", "install", "--python", executable, "--upgrade", *what]
     return "pip", [executable, "-m", "pip", "install", "--upgrade", *what]
