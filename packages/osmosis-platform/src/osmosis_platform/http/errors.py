@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from osmosis_platform.errors import InvalidInput, PlatformError
+from osmosis_platform.web.errors import error_page
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -26,9 +27,9 @@ def error_response(error: PlatformError, headers: dict[str, str] | None = None) 
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
 
-async def _platform_error(_request: Request, error: Exception) -> Response:
+async def _platform_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PlatformError)
-    return error_response(error)
+    return error_page(request, error) or error_response(error)
 
 
 async def _invalid_request(_request: Request, error: Exception) -> Response:
@@ -45,9 +46,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         text = f"{request.method} is not possible at {request.scope['path']}."
     else:
         text = str(error.detail)
-    return error_response(
-        PlatformError(text, code=code, status=error.status_code), headers=dict(error.headers or {})
-    )
+    failure = PlatformError(text, code=code, status=error.status_code)
+    return error_page(request, failure) or error_response(failure, headers=dict(error.headers or {}))
 
 
 def invalid_input(problems: Sequence[Any]) -> InvalidInput:

@@ -1,0 +1,114 @@
+"""Sign-in, sign-out and approval of command-line logins."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from osmosis_platform.accounts import device, sessions
+from osmosis_platform.errors import PlatformError
+from osmosis_platform.http.scope import PlatformDep
+from osmosis_platform.web.pages import render
+from osmosis_platform.web.viewer import Csrf, SignedInDep, first_workspace
+
+router = APIRouter(include_in_schema=False)
+
+
+def safe_target(target: str) -> str:
+    """A path of this platform; anything that could lead elsewhere becomes the start page."""
+    inside = target.startswith("/") and not target.startswith(("//", "/\\")) and "\n" not in target
+    return target if inside else "/"
+
+
+@router.get("/")
+def start(platform: PlatformDep, person: SignedInDep) -> Response:
+    """To the person's first workspace."""
+    with platform.database.read() as session:
+        name = first_workspace(session, person.user.id)
+    if name is None:
+        raise PlatformError(
+            "You are in no workspace yet. Ask its owner to add you.", code="NO_WORKSPACE", status=404
+        )
+    return RedirectResponse(f"/{name}", status_code=303)
+
+
+@router.get("/sign-in")
+def sign_in_page(request: Request, next: str = "/") -> Response:
+    """The sign-in form."""
+    return render(request, "sign_in.html", {"error": None, "email": "", "next": safe_target(next)})
+
+
+@router.post("/sign-in")
+def sign_in(
+    request: Request,
+    platform: PlatformDep,
+    email: Annotated[str, Form()] = "",
+    password: Annotated[str, Form()] = "",
+    next: Annotated[str, Form()] = "/",
+) -> Response:
+    """Check the password and start a session."""
+    address = request.client.host if request.client else "unknown"
+    try:
+        signed = sessions.sign_in(
+            platform, email, password, address=address, old_cookie=request.cookies.get(sessions.COOKIE)
+        )
+    except PlatformError as error:
+        data = {"error": error.message, "email": email, "next": safe_target(next)}
+        return render(request, "sign_in.html", data, status=error.status)
+    response = RedirectResponse(safe_target(next), status_code=303)
+    response.set_cookie(
+        sessions.COOKIE,
+        signed.cookie,
+        max_age=platform.settings.session_days * 86400,
+        httponly=True,
+        samesite="lax",
+        secure=platform.settings.resolved_public_url.startswith("https://"),
+    )
+    return response
+
+
+@router.post("/sign-out", dependencies=[Csrf])
+def sign_out(request: Request, platform: PlatformDep) -> Response:
+    """End the session."""
+    with platform.database.write() as session:
+        sessions.sign_out(session, request.cookies.get(sessions.COOKIE, ""))
+    response = RedirectResponse("/sign-in", status_code=303)
+    response.delete_cookie(sessions.COOKIE)
+    return response
+
+
+@router.get("/device")
+def device_page(request: Request, platform: PlatformDep, person: SignedInDep, code: str = "") -> Response:
+    """Approve or deny the login that a terminal shows a code for."""
+    error, name = None, None
+    if code:
+        try:
+            with platform.database.read() as session:
+                name = device.find_pending(session, code).device_name
+        except PlatformError as problem:
+            error = problem.message
+    data = {"user_code": code, "device_name": name, "error": error, "done": None}
+    return render(request, "device.html", data, csrf=person.session.csrf_token)
+
+
+@router.post("/device", dependencies=[Csrf])
+def decide_device(
+    request: Request,
+    platform: PlatformDep,
+    person: SignedInDep,
+    user_code: Annotated[str, Form()],
+    answer: Annotated[Literal["approve", "deny"], Form()],
+) -> Response:
+    """Record the answer."""
+    data = {"user_code": user_code, "device_name": None, "error": None, "done": None}
+    status = 200
+    try:
+        with platform.database.write() as session:
+            device.decide(session, person.user, user_code, approve=answer == "approve")
+        approved = "Approved: the command line is signed in. You can close this page."
+        data["done"] = approved if answer == "approve" else "Denied: nothing was signed in."
+    except PlatformError as problem:
+        data["error"], status = problem.message, problem.status
+    return render(request, "device.html", data, status=status, csrf=person.session.csrf_token)

@@ -1,0 +1,170 @@
+"""What pages show of runs: plain values, the same for HTML and JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.runs.facts import RunFacts
+from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
+from osmosis_platform.runs.service import duration_ms
+from osmosis_platform.storage.signing import UrlSigner
+from osmosis_platform.storage.store import BlobStore
+
+KIND_NAMES = {"eval": "Evaluation", "train": "Training"}
+ROOM = {"eval": "evaluation", "train": "training"}
+
+
+def run_row(run: Run, workspace: str, dataset: str | None, creator: str | None) -> dict[str, Any]:
+    """One run in a list."""
+    return {
+        "id": run.id,
+        "name": run.name,
+        "kind": run.kind,
+        "kind_name": KIND_NAMES[run.kind],
+        "status": run.status,
+        "rollout": run.rollout_name,
+        "model": run.model_path,
+        "dataset": dataset,
+        "creator": creator,
+        "reward": _reward(run),
+        "progress": progress(run),
+        "error": run.error,
+        "created_at": run.created_at.isoformat(),
+        "url": f"/{workspace}/{ROOM[run.kind]}/{run.id}",
+    }
+
+
+def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
+    """One run on its own page."""
+    run = facts.run
+    results = run.results or {}
+    interval = results.get("reward_interval")
+    graded = results.get("graded")
+    return {
+        **run_row(run, workspace, facts.dataset_name, facts.creator_name),
+        "path": f"/{workspace}/{ROOM[run.kind]}/{run.id}",
+        "final": run.status in TERMINAL,
+        "stop_requested": run.stop_requested_at is not None,
+        "phase": run.phase,
+        "duration_ms": duration_ms(run),
+        "examples_processed": run.examples_processed,
+        "reward_note": f"95 % interval {interval['low']:.2f} to {interval['high']:.2f}" if interval else "",
+        "pass_rate": results.get("pass_rate"),
+        "pass_note": f"{results.get('passed', 0)} of {graded} graded" if graded else "",
+        "results": results,
+        "entrypoint": run.entrypoint,
+        "branch": run.branch,
+        "commit_sha": run.commit_sha,
+        "config": {k: v for k, v in run.config.items() if k != "experiment"},
+        "env": run.env,
+        "secret_scopes": run.secret_scopes,
+        "started_at": run.started_at.isoformat() if run.started_at else None,
+        "completed_at": run.completed_at.isoformat() if run.completed_at else None,
+    }
+
+
+def _reward(run: Run) -> float | None:
+    if run.reward is None and run.results:
+        score = run.results.get("score")
+        return float(score) if score is not None else None
+    return run.reward
+
+
+def progress(run: Run) -> dict[str, Any]:
+    """`done`, `total` (None when unknown) and a text."""
+    if run.kind == "train":
+        done, total, unit = run.current_step or 0, run.total_steps, "steps"
+    else:
+        attempts = run.config.get("evaluation", {}).get("n") or 1
+        done, unit = run.total_runs or 0, "attempts"
+        total = run.sampled_rows * attempts if run.sampled_rows else None
+    if total is None:
+        return {
+            "done": done,
+            "total": None,
+            "text": "waiting" if run.status == "pending" else f"{done} {unit}",
+        }
+    done = min(done, total)
+    return {"done": done, "total": total, "text": f"{done} / {total} {unit}"}
+
+
+def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
+    """LoRA models of a training run, last first."""
+    found = session.scalars(
+        select(LoraModel).where(LoraModel.run_id == run.id).order_by(LoraModel.step.desc()).limit(100)
+    )
+    return [
+        {
+            "id": m.id,
+            "name": m.name,
+            "step": m.step,
+            "reward": m.reward,
+            "deployment_status": m.deployment_status,
+            "created_at": m.created_at.isoformat(),
+        }
+        for m in found
+    ]
+
+
+def attempts(session: Session, run: Run, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """A page of an evaluation's attempts by row, and how many there are."""
+    mine = RunAttempt.run_id == run.id
+    total = session.scalar(select(func.count()).select_from(RunAttempt).where(mine)) or 0
+    query = select(RunAttempt).where(mine).order_by(RunAttempt.row_index, RunAttempt.run_index)
+    found = [
+        {
+            "row_index": a.row_index,
+            "run_index": a.run_index,
+            "rollout_id": a.rollout_id,
+            "status": a.status,
+            "reward": a.reward,
+            "tokens": a.tokens,
+            "duration_ms": a.duration_ms,
+            "error_type": a.error_type,
+            "error_message": a.error_message,
+            "has_trajectory": a.trajectory_sha256 is not None,
+        }
+        for a in session.scalars(query.limit(limit).offset(offset))
+    ]
+    return found, total
+
+
+def trajectory_steps(blobs: BlobStore, sha256: str) -> list[dict[str, Any]]:
+    """The steps of a stored ATIF document, reduced to what a reader sees."""
+    document = json.loads(blobs.read_bytes(sha256))
+    return [
+        {
+            "source": step["source"],
+            "model_name": step.get("model_name"),
+            "message": _text(step.get("message")),
+            "tool_calls": step.get("tool_calls") or [],
+            "results": [_text(r.get("content")) for r in (step.get("observation") or {}).get("results", [])],
+        }
+        for step in document["steps"]
+    ]
+
+
+def _text(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in content)
+
+
+def artifact_links(session: Session, urls: UrlSigner, attempt: RunAttempt) -> list[dict[str, Any]]:
+    """Signed addresses of an attempt's files."""
+    found = session.scalars(
+        select(RunArtifact)
+        .where(
+            RunArtifact.run_id == attempt.run_id,
+            RunArtifact.row_index == attempt.row_index,
+            RunArtifact.run_index == attempt.run_index,
+        )
+        .order_by(RunArtifact.path)
+        .limit(500)
+    )
+    return [{"path": a.path, "size": a.size, "url": urls.download_url(a.sha256, a.path)} for a in found]

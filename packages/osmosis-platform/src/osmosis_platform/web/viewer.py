@@ -1,0 +1,122 @@
+"""Who looks at a page: the signed-in person, and their view of one workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Depends, Form, Request
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from osmosis_platform.accounts import sessions
+from osmosis_platform.accounts.models import BrowserSession, User
+from osmosis_platform.errors import NotFound, PlatformError
+from osmosis_platform.http.paging import Page
+from osmosis_platform.http.scope import PlatformDep
+from osmosis_platform.workspaces.models import Membership, Workspace
+
+PAGE_SIZE = 50
+
+ROOMS = (
+    ("", "Home"),
+    ("datasets", "Datasets"),
+    ("rollouts", "Rollouts"),
+    ("evaluation", "Evaluation runs"),
+    ("training", "Training runs"),
+    ("models", "Models"),
+)
+
+
+class SignInNeeded(PlatformError):
+    """A page that needs a signed-in person; answered with the way to the sign-in page."""
+
+    status, code = 401, "SIGN_IN_REQUIRED"
+
+    def __init__(self, target: str) -> None:
+        super().__init__("Sign in first.")
+        self.target = f"/sign-in?next={quote(target, safe='/')}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A browser's session and its person."""
+
+    user: User
+    session: BrowserSession
+
+
+def signed_in(request: Request, platform: PlatformDep) -> SignedIn:
+    """The person behind the session cookie; raises SignInNeeded."""
+    cookie = request.cookies.get(sessions.COOKIE)
+    if cookie:
+        with platform.database.read() as session:
+            found = sessions.find_session(session, cookie)
+            if found is not None:
+                return SignedIn(found.user, found)
+    raise SignInNeeded(str(request.url.path))
+
+
+SignedInDep = Annotated[SignedIn, Depends(signed_in)]
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A member looking at a workspace; what every page of it shows around its content."""
+
+    user: User
+    workspace_id: str
+    workspace: str
+    zone: str
+    role: str
+    csrf: str
+    rooms: tuple[tuple[str, str], ...] = field(default=ROOMS)
+
+    @property
+    def name(self) -> str:
+        """The person's name."""
+        return self.user.name
+
+
+def viewer(workspace: str, platform: PlatformDep, person: SignedInDep) -> Viewer:
+    """The view of the workspace in the address; NotFound for a workspace that does not exist or is not theirs."""
+    with platform.database.read() as session:
+        membership = session.scalar(
+            select(Membership)
+            .join(Workspace)
+            .where(Workspace.name == workspace, Membership.user_id == person.user.id)
+        )
+        if membership is None:
+            raise NotFound(f"There is no workspace {workspace}, or you are not a member of it.")
+        found = membership.workspace
+        return Viewer(
+            person.user, found.id, found.name, found.timezone, membership.role, person.session.csrf_token
+        )
+
+
+ViewerDep = Annotated[Viewer, Depends(viewer)]
+
+
+def check_csrf(person: SignedInDep, csrf: Annotated[str, Form()] = "") -> None:
+    """Refuse a form that was not made for this session."""
+    sessions.check_csrf(person.session, csrf)
+
+
+Csrf = Depends(check_csrf)
+
+
+def first_workspace(session: Session, user_id: str) -> str | None:
+    """The name of the workspace that a person entered first."""
+    return session.scalar(
+        select(Workspace.name)
+        .join(Membership)
+        .where(Membership.user_id == user_id)
+        .order_by(Membership.created_at)
+        .limit(1)
+    )
+
+
+def page_at(offset: int) -> Page:
+    """A page of a dashboard list."""
+    return Page(PAGE_SIZE, offset)

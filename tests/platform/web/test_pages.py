@@ -1,0 +1,152 @@
+"""Pages answer people with HTML and scripts with JSON, to members only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from osmosis_platform.accounts.models import User
+from osmosis_platform.accounts.service import set_password
+from osmosis_platform.context import Platform
+from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.db.types import utc_now
+from osmosis_platform.runs.models import Run, RunAttempt, RunMetric
+
+HTML = {"Accept": "text/html"}
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def signed_in(client: httpx.Client, platform: Platform, town: Any) -> Callable[[str], httpx.Client]:
+    with platform.database.write() as session:
+        for person in (town.max, town.eve):
+            set_password(session.get_one(User, person.user.id), PASSWORD)
+
+    def enter(name: str) -> httpx.Client:
+        client.cookies.clear()
+        answer = client.post(
+            "/sign-in", data={"email": f"{name}@example.com", "password": PASSWORD}, follow_redirects=False
+        )
+        assert answer.status_code == 303
+        return client
+
+    return enter
+
+
+@pytest.fixture
+def runs(platform: Platform, town: Any) -> dict[str, str]:
+    with platform.database.write() as session:
+        dataset = Dataset(
+            workspace_id=town.acme.id, name="<b>train</b>", extension="jsonl", file_size=10, status="uploaded",
+            creator_id=town.max.user.id, row_count=4, preview=[{"user_prompt": "<script>alert(1)</script>"}],
+        )  # fmt: skip
+        session.add(dataset)
+        session.flush()
+        made = {}
+        for kind, status in (("eval", "finished"), ("train", "running"), ("train", "crashed")):
+            run = Run(
+                workspace_id=town.acme.id, kind=kind, name=f"{kind}-{status}", status=status, creator_id=town.max.user.id,
+                rollout_name="calc", entrypoint="main.py", commit_sha="0" * 40, model_path="osmosis/tiny-multiply",
+                dataset_id=dataset.id, config={"experiment": {}, "evaluation": {"n": 2}, "training": {"lr": 0.002}},
+                started_at=utc_now(), current_step=3, total_steps=10, total_runs=8, sampled_rows=4, reward=0.5,
+                error="out of memory" if status == "crashed" else None,
+            )  # fmt: skip
+            session.add(run)
+            session.flush()
+            made[run.name] = run.id
+        for step, value in enumerate([0.1, 0.4, 0.7]):
+            session.add(
+                RunMetric(
+                    run_id=made["train-running"],
+                    key="rollout/raw_reward",
+                    step=step,
+                    value=value,
+                    timestamp=utc_now(),
+                )
+            )
+        session.add(
+            RunAttempt(
+                run_id=made["eval-finished"],
+                row_index=0,
+                run_index=1,
+                rollout_id="r",
+                status="success",
+                reward=1.0,
+            )
+        )
+    return {**made, "dataset": dataset.id}
+
+
+PAGES = [
+    "/acme", "/acme/datasets", "/acme/datasets/{dataset}", "/acme/rollouts", "/acme/evaluation", "/acme/training",
+    "/acme/evaluation/{eval-finished}", "/acme/training/{train-running}", "/acme/training/{train-crashed}", "/acme/models",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_answers_html_and_json(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], page: str
+) -> None:
+    client = signed_in("max")
+    url = re.sub(r"\{(.+?)\}", lambda m: runs[m[1]], page)
+    html = client.get(url, headers=HTML)
+    assert html.status_code == 200, html.text
+    assert html.headers["content-type"].startswith("text/html")
+    assert "<script>alert" not in html.text
+    assert "<b>train" not in html.text
+    assert re.search(r"<h1>.+</h1>", html.text)
+    data = client.get(url, headers={"Accept": "application/json"})
+    assert isinstance(json.loads(data.text), dict)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_outsiders_cannot_tell_that_a_page_exists(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], page: str
+) -> None:
+    client = signed_in("eve")
+    answer = client.get(re.sub(r"\{(.+?)\}", lambda m: runs[m[1]], page), headers=HTML)
+    assert answer.status_code == 404
+    assert "calc" not in answer.text
+
+
+def test_without_session_a_browser_is_sent_to_sign_in_and_back(client: httpx.Client, town: Any) -> None:
+    answer = client.get("/acme/models", headers=HTML, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in?next=/acme/models")
+    assert client.get("/acme/models", headers={"Accept": "application/json"}).status_code == 401
+    page = client.get("/sign-in?next=//evil.example", headers=HTML).text
+    assert 'name="next" value="/"' in page
+
+
+def test_wrong_password_says_so_without_saying_which(client: httpx.Client, town: Any) -> None:
+    answer = client.post("/sign-in", data={"email": "max@example.com", "password": "nope nope nope"})
+    assert answer.status_code == 401
+    assert "e-mail address or the password is wrong" in answer.text
+
+
+def test_forms_need_their_token(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], platform: Platform
+) -> None:
+    client = signed_in("max")
+    url = f"/acme/training/{runs['train-running']}"
+    assert client.post(f"{url}/stop", data={"csrf": "guess"}).status_code == 403
+    token = re.search(r'name="csrf" value="([^"]+)"', client.get(url, headers=HTML).text)
+    assert token is not None
+    assert client.post(f"{url}/stop", data={"csrf": token[1]}, follow_redirects=False).status_code == 303
+    with platform.database.read() as session:
+        assert session.get_one(Run, runs["train-running"]).stop_requested_at is not None
+
+
+def test_live_parts_end_when_the_run_has_ended(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str]
+) -> None:
+    client = signed_in("max")
+    assert client.get(f"/acme/training/{runs['train-running']}?part=live").status_code == 200
+    assert client.get(f"/acme/evaluation/{runs['eval-finished']}?part=live").status_code == 286
+    charts = client.get(f"/acme/training/{runs['train-running']}?part=charts").json()
+    assert charts["series"][0]["points"] == [[0, 0.1], [1, 0.4], [2, 0.7]]
+    assert charts["final"] is False
