@@ -74,7 +74,7 @@ check: dev  ## Lint, format, types, import contracts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy packages/osmosis-ai/src packages/osmosis-platform/src packages/osmosis-trainer/src
-	.venv/bin/lint-imports
+	PYTHONPATH=packages/osmosis-trainer/src .venv/bin/lint-imports
 
 format: dev  ## Apply lint fixes and format
 	.venv/bin/ruff check --fix .

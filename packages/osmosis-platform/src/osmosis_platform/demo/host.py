@@ -19,7 +19,7 @@ from osmosis_platform.accounts.service import create_user
 from osmosis_platform.accounts.tokens import create_token
 from osmosis_platform.context import open_platform
 from osmosis_platform.demo.console import Narrator
-from osmosis_platform.inference.keys import create_api_key
+from osmosis_platform.inference.keys import create_key
 from osmosis_platform.repositories.service import create_repository
 from osmosis_platform.settings import Settings
 from osmosis_platform.workspaces.service import create_workspace

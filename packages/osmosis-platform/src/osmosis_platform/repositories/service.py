@@ -66,7 +66,7 @@ def create_repository(
     name: str,
     *,
     author: User,
-    write_tree: Callable[[Path], None] | None = None,
+    write_tree: Callable[[Path], object] | None = None,
 ) -> Repository:
     """Create the workspace's repository `<workspace>/<name>` on the built-in host.
 
@@ -85,7 +85,7 @@ def create_repository(
     return repository
 
 
-def _first_commit(git: GitHost, full_name: str, author: User, write_tree: Callable[[Path], None]) -> None:
+def _first_commit(git: GitHost, full_name: str, author: User, write_tree: Callable[[Path], object]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
