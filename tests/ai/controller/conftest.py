@@ -2,42 +2,18 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI, Header, Response
 from fastapi.responses import JSONResponse
 
 from osmosis_ai.rollout.controller import RolloutController
 from osmosis_ai.rollout.controller.chat import ChatError
 from osmosis_ai.rollout.controller.lanes import make_http_client
-
-
-class EmbeddedServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self):
-        yield
-
-
-@contextlib.asynccontextmanager
-async def serve(app: Any, *, port: int = 0) -> AsyncIterator[str]:
-    listening = socket.create_server(("127.0.0.1", port), backlog=4096)
-    config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, backlog=4096)
-    server = EmbeddedServer(config)
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    while not server.started:
-        await asyncio.sleep(0.005)
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
-
 
 Workflow = Callable[["Rollout"], Awaitable[dict[str, Any] | None]]
 
@@ -109,8 +85,14 @@ class FakeRolloutServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self.generation == "C":
-            lease = {"polling_lease_token": "lease-1", "result_wait_timeout_sec": 1, "polling_lease_timeout_sec": 5}
-            return JSONResponse({"rollout_id": body["rollout_id"], "status": "queued", **lease}, status_code=202)
+            lease = {
+                "polling_lease_token": "lease-1",
+                "result_wait_timeout_sec": 1,
+                "polling_lease_timeout_sec": 5,
+            }
+            return JSONResponse(
+                {"rollout_id": body["rollout_id"], "status": "queued", **lease}, status_code=202
+            )
         return JSONResponse({}, status_code=200 if old else 202)
 
     async def _execute(self, rollout: Rollout) -> None:
@@ -162,7 +144,9 @@ class EchoPolicy:
         self.requests.append((rollout_id, body))
         content = body["messages"][-1]["content"]
         if content.startswith("fail:"):
-            raise ChatError("refused by the script", status=int(content[5:]), infrastructure=content != "fail:400")
+            raise ChatError(
+                "refused by the script", status=int(content[5:]), infrastructure=content != "fail:400"
+            )
         if content == "crash":
             raise ZeroDivisionError
         if content == "hang":
@@ -197,13 +181,15 @@ async def chat_then_reward(rollout: Rollout) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def start_server() -> AsyncIterator[Callable[..., Awaitable[tuple[FakeRolloutServer, str]]]]:
+async def start_server(
+    serve_app: Any,
+) -> AsyncIterator[Callable[..., Awaitable[tuple[FakeRolloutServer, str]]]]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(generation: str = "B", workflow: Workflow = chat_then_reward, **health: Any):
             server = FakeRolloutServer(generation, workflow)
             server.health |= health
-            url = await stack.enter_async_context(serve(server.app))
+            url = await stack.enter_async_context(serve_app(server.app))
             stack.push_async_callback(server.close)
             return server, url
 
@@ -224,15 +210,3 @@ async def start_controller(policy: EchoPolicy) -> AsyncIterator[Callable[..., Aw
             return await stack.enter_async_context(RolloutController(rollout_url=url, **options))
 
         yield start
-
-
-@pytest.fixture
-def serve_app() -> Any:
-    return serve
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port

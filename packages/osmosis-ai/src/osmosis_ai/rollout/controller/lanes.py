@@ -31,7 +31,8 @@ class LaneTransport(httpx.AsyncBaseTransport):
         try:
             response = await lane.handle_async_request(request)
         except BaseException:
-            await self._give_back(lane)
+            # A request that was cut off leaves its connection, and with it the lane, in an unknown state.
+            await self._close(lane)
             raise
         response.stream = _LaneStream(cast(httpx.AsyncByteStream, response.stream), self, lane)
         return response
@@ -45,6 +46,9 @@ class LaneTransport(httpx.AsyncBaseTransport):
         if len(self._idle) < _IDLE_LANES:
             self._idle.append(lane)
             return
+        await self._close(lane)
+
+    async def _close(self, lane: httpx.AsyncHTTPTransport) -> None:
         self._lanes.discard(lane)
         await lane.aclose()
 
@@ -65,18 +69,26 @@ class _LaneStream(httpx.AsyncByteStream):
         self._body = body
         self._transport = transport
         self._lane: httpx.AsyncHTTPTransport | None = lane
+        self._complete = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
             yield chunk
+        self._complete = True
 
     async def aclose(self) -> None:
         lane, self._lane = self._lane, None
+        if lane is None:
+            return
         try:
             await self._body.aclose()
-        finally:
-            if lane is not None:
-                await self._transport._give_back(lane)
+        except BaseException:
+            await self._transport._close(lane)
+            raise
+        if self._complete:
+            await self._transport._give_back(lane)
+        else:
+            await self._transport._close(lane)
 
 
 def make_http_client(timeout: httpx.Timeout) -> httpx.AsyncClient:

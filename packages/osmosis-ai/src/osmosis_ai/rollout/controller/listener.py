@@ -86,7 +86,9 @@ async def _read[Payload: BaseModel](
     try:
         payload = model.model_validate_json(await request.body())
     except ValidationError as error:
-        raise _CallbackRefused(422, error.errors(include_url=False, include_context=False)) from error
+        raise _CallbackRefused(
+            422, error.errors(include_url=False, include_context=False, include_input=False)
+        ) from error
     named: str | None = getattr(payload, "rollout_id", None)
     if named is not None and named != rollout_id:
         raise _CallbackRefused(422, f"body names rollout {named!r}, the URL names {rollout_id!r}")

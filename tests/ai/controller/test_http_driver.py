@@ -1,0 +1,117 @@
+"""The driver's own names: admission delays, deadlines, outcomes."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from osmosis_ai.rollout.controller import CallbackListener, CallbackStore
+from osmosis_ai.rollout.driver import RolloutRunRequest
+from osmosis_ai.rollout.http_driver import (
+    HttpRolloutDriver,
+    RolloutProtocolError,
+    _retry_after_seconds,
+    callback_deadline,
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("inf", 1.0),
+        ("-inf", 1.0),
+        ("nan", 1.0),
+        ("1e999", 1.0),
+        ("junk", 1.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 1.0),
+        (None, 1.0),
+        ("-5", 0.05),
+        ("0", 0.05),
+        ("2.5", 2.5),
+        ("60", 60),
+        ("86400", 60),
+    ],
+)
+def test_retry_after(header, seconds):
+    headers = {} if header is None else {"Retry-After": header}
+    assert _retry_after_seconds(httpx.Response(429, headers=headers)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("agent", "grader", "deadline"),
+    [(450, 150, 660), (None, 150, 3600), (450, None, 3600), (0, 0, 3600), (-5, 3, 3600), (0.5, 0, 60.5)],
+)
+def test_deadlines(agent, grader, deadline):
+    request = RolloutRunRequest(messages=[], agent_timeout_sec=agent, grader_timeout_sec=grader)
+    assert callback_deadline(request) == deadline
+
+
+@pytest.fixture
+async def make_driver():
+    store = CallbackStore()
+    async with CallbackListener(store, auth_token="key") as listener:
+
+        def make(url, **options):
+            options.setdefault("controller_api_key", "key")
+            return HttpRolloutDriver(
+                rollout_base_url=url,
+                callback_store=store,
+                completion_url_for=listener.completion_url,
+                grader_url_for=listener.grader_url,
+                chat_completions_url_for=listener.chat_completions_url,
+                chat_api_key=None,
+                **options,
+            )
+
+        yield make
+
+
+@pytest.mark.parametrize("generation", ["A", "B", "C"])
+async def test_outcomes(generation, start_server, make_driver):
+    async def workflow(rollout):
+        if rollout.body["label"] == "wrong":
+            raise ValueError("bad row")
+        return {"messages": [], "reward": 0.75}
+
+    server, url = await start_server(generation, workflow)
+    driver = make_driver(url)
+    good = await driver.run(RolloutRunRequest(messages=[], rollout_id="a"))
+    bad = await driver.run(RolloutRunRequest(messages=[], rollout_id="b", label="wrong"))
+    assert (good.status, good.sample.reward, good.error, good.rollout_id) == ("success", 0.75, None, "a")
+    assert (bad.status, bad.rollout_id) == ("failure", "b")
+    assert server.bodies[0]["llm_api_key"] is None
+
+
+async def test_a_timeout_is_a_failure(start_server, make_driver):
+    async def workflow(rollout):
+        await asyncio.Event().wait()
+
+    server, url = await start_server("B", workflow)
+    outcome = await make_driver(url, callback_timeout_sec=0.05).run(
+        RolloutRunRequest(messages=[], rollout_id="a")
+    )
+    assert (outcome.status, outcome.error) == ("failure", "callback_timeout")
+    assert server.cancelled == ["a"]
+
+
+async def test_a_refusal_carries_its_status(start_server, make_driver):
+    server, url = await start_server()
+    server.refusals = [httpx_like(503)]
+    with pytest.raises(RolloutProtocolError) as caught:
+        await make_driver(url).run(RolloutRunRequest(messages=[], rollout_id="a"))
+    assert caught.value.status_code == 503
+
+
+def httpx_like(status):
+    from fastapi.responses import JSONResponse
+
+    return JSONResponse({"detail": "shutting down"}, status_code=status)
+
+
+async def test_bad_arguments(make_driver):
+    with pytest.raises(ValueError, match="controller_api_key"):
+        make_driver("http://x", controller_api_key=" ")
+    with pytest.raises(ValueError, match="rollout_id"):
+        await make_driver("http://x").run(RolloutRunRequest(messages=[]))
+    with pytest.raises(ValueError, match="rollout_id"):
+        await make_driver("http://x").run(RolloutRunRequest(messages=[], rollout_id="a/b"))
