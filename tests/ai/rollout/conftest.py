@@ -60,7 +60,7 @@ class LoopbackServer:
 
 
 def send_json(handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
-    data = json.dumps(body).encode()
+    data = b"" if status == 204 else json.dumps(body).encode()
     handler.send_response(status)
     handler.send_header("content-type", "application/json")
     handler.send_header("content-length", str(len(data)))

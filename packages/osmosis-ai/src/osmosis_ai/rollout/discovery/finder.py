@@ -10,7 +10,7 @@ from typing import Any
 from osmosis_ai.errors import RolloutDiscoveryError
 from osmosis_ai.rollout.agent_workflow import AgentWorkflow
 from osmosis_ai.rollout.backend import ExecutionBackend, LocalBackend
-from osmosis_ai.rollout.discovery.loader import import_entrypoint, resolve_entrypoint
+from osmosis_ai.rollout.discovery.loader import imported_entrypoint, resolve_entrypoint
 from osmosis_ai.rollout.grader import Grader
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig, GraderConfig
 from osmosis_ai.rollout.validator import resolved_agent_name, validate_backend
@@ -64,10 +64,11 @@ def discover_rollout(rollout_dir: Path, entrypoint: str) -> DiscoveredRollout:
     Never raises for a bad rollout; everything is in ``problems``.
     """
     try:
-        module = import_entrypoint(rollout_dir, resolve_entrypoint(rollout_dir, entrypoint))
+        path = resolve_entrypoint(rollout_dir, entrypoint)
+        with imported_entrypoint(rollout_dir, path) as module:
+            return inspect_module(module, entrypoint)
     except RolloutDiscoveryError as error:
         return DiscoveredRollout(problems=[Problem(error.code, error.message, "entrypoint")])
-    return inspect_module(module, entrypoint)
 
 
 def inspect_module(module: ModuleType, entrypoint: str) -> DiscoveredRollout:

@@ -1,8 +1,11 @@
 """Importing a rollout entrypoint the way running it as a script would find its siblings."""
 
 import hashlib
+import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
@@ -44,20 +47,31 @@ def resolve_entrypoint(rollout_dir: Path, entrypoint: str) -> Path:
     return path
 
 
-def import_entrypoint(rollout_dir: Path, path: Path) -> ModuleType:
-    """Execute the entrypoint under a private module name; a second call executes it again.
+@contextmanager
+def imported_entrypoint(rollout_dir: Path, path: Path) -> Iterator[ModuleType]:
+    """Execute the entrypoint under a private module name and keep it importable inside the ``with`` block.
 
-    Its folder and the rollout folder are put first on ``sys.path``, for the rest of the process.
+    Its folder and the rollout folder come first on ``sys.path``, as when it runs as a script. Afterwards the modules of the
+    rollout are forgotten, so that the next rollout's equally named siblings are its own.
 
     Raises:
         RolloutDiscoveryError: ``MISSING_DEPENDENCY`` or ``IMPORT_FAILED``.
     """
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    name = f"_osmosis_rollout_{digest}"
-    for folder in (rollout_dir.resolve(), path.parent):
-        if str(folder) in sys.path:
-            sys.path.remove(str(folder))
-        sys.path.insert(0, str(folder))
+    root = rollout_dir.resolve()
+    search_path, known = sys.path[:], set(sys.modules)
+    sys.path[:0] = [str(path.parent)] if path.parent == root else [str(path.parent), str(root)]
+    importlib.invalidate_caches()
+    try:
+        yield _execute(path)
+    finally:
+        sys.path[:] = search_path
+        for name in set(sys.modules) - known:
+            if _lies_below(sys.modules[name], root):
+                del sys.modules[name]
+
+
+def _execute(path: Path) -> ModuleType:
+    name = f"_osmosis_rollout_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RolloutDiscoveryError(f"'{path}' cannot be imported", code="IMPORT_FAILED")
@@ -66,20 +80,27 @@ def import_entrypoint(rollout_dir: Path, path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
-        del sys.modules[name]
         raise RolloutDiscoveryError(
             f"importing '{path.name}' needs the module '{error.name}', which is not installed here: {error}",
             code="MISSING_DEPENDENCY",
             details={"module": error.name},
         ) from error
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
         raise RolloutDiscoveryError(
             f"importing '{path.name}' raised {type(error).__name__}: {error}{_where(error, path)}",
             code="IMPORT_FAILED",
             details={"exception": type(error).__name__},
         ) from error
     return module
+
+
+def _lies_below(module: ModuleType, root: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    places = [file] if file else list(getattr(module, "__path__", []))  # a namespace package has no file
+    # An environment inside the rollout folder holds libraries, some of which cannot be loaded twice.
+    return any(
+        Path(place).is_relative_to(root) and "site-packages" not in Path(place).parts for place in places
+    )
 
 
 def _where(error: BaseException, path: Path) -> str:
