@@ -1,4 +1,4 @@
-"""A scripted engine and a codec over a small tokenizer with the tiny models' template."""
+"""Shared by the trainer's rooms: a scripted engine, and a codec over a small tokenizer with the tiny models' template."""
 
 from __future__ import annotations
 
@@ -119,6 +119,12 @@ def random_tokens(prompt_ids: Sequence[int], params: SamplingParams) -> list[int
     digest = hashlib.blake2b(f"{list(prompt_ids)}/{params.seed}".encode()).digest()
     rng = random.Random(digest)
     return [*(rng.randrange(300) for _ in range(rng.randrange(6))), rng.choice([2, 2, 2, 65])]
+
+
+@pytest.fixture(scope="session")
+def small_model_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer the scripted engine and the codec share."""
+    return small_tokenizer()
 
 
 @pytest.fixture
