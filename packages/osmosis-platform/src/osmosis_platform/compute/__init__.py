@@ -1,1 +1,1 @@
-"""Environments, sandboxes and the process supervisor."""
+"""Processes: rollout servers, workers and the inference server; their environments and sandbox."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import Any
 
 import httpx
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
@@ -53,10 +55,16 @@ async def chat_completions(request: Request, platform: PlatformDep) -> Response:
         target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
         if platform.supervisor is None:
             raise Unavailable("This platform serves no models right now.")
-        base_url, key = await run_in_threadpool(platform.supervisor.inference.ensure)
+        base_url, key = await to_thread.run_sync(platform.supervisor.inference.ensure, limiter=_limiter())
         return await _forward(base_url, key, {**body, "model": target.internal}, target)
     except PlatformError as error:
         return error_object(error)
+
+
+@cache
+def _limiter() -> CapacityLimiter:
+    # Callers that wait for the server to start must not take the threads of everybody else.
+    return CapacityLimiter(16)
 
 
 def error_object(error: PlatformError) -> JSONResponse:

@@ -63,7 +63,7 @@ async def put_blob(
     if not SHA256.match(sha256):
         raise InvalidInput(f"{sha256[:80]!r} is no SHA-256 in lower-case hexadecimal.", field="sha256")
     await run_in_threadpool(_authorise, platform, run_id, digest)
-    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, dir=platform.settings.data_dir) as spool:
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, dir=str(platform.settings.data_dir)) as spool:
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)

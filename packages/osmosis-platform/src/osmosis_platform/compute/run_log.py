@@ -1,0 +1,114 @@
+"""The log of a run as its supervisor writes it: lines of processes, redacted, in batches, at a bounded rate."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from osmosis_platform.db.session import Database
+from osmosis_platform.db.types import new_id, utc_now
+from osmosis_platform.runs.models import LogLine
+from osmosis_platform.runs.upsert import insert_missing
+from osmosis_platform.runs.wire import cut
+
+log = logging.getLogger("osmosis_platform.runs")
+
+_FLUSH_SECONDS = 0.5
+_LINES_PER_SECOND = 100.0
+_BURST = 1000.0
+_LONGEST = 4000
+
+
+class RunLog:
+    """Collects lines from any thread and writes them every half second.
+
+    A process may write `_BURST` lines at once and `_LINES_PER_SECOND` on average; what is beyond is counted and left out, so
+    that a loop of prints can fill neither the disk nor the page.
+    """
+
+    def __init__(self, database: Database, run_id: str, redact: Callable[[str], str]) -> None:
+        self._database = database
+        self._run_id = run_id
+        self.redact = redact
+        self._guard = threading.Lock()
+        self._lines: list[dict[str, Any]] = []
+        self._allowed = _BURST
+        self._refilled = time.monotonic()
+        self._dropped = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=f"log-{run_id[:8]}", daemon=True)
+        self._thread.start()
+
+    def say(self, message: str, *, level: str = "info", step: str = "runner") -> None:
+        """Add a line of the supervisor's own; never left out."""
+        with self._guard:
+            self._add(message, level, step)
+
+    def output(self, step: str) -> Callable[[str], None]:
+        """A receiver for the output of a process."""
+
+        def receive(line: str) -> None:
+            with self._guard:
+                if self._take():
+                    self._add(line, "info", step)
+                else:
+                    self._dropped += 1
+
+        return receive
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._closed.set()
+        self._thread.join()
+        self._flush()
+
+    def flush(self) -> None:
+        """Write what there is now."""
+        self._flush()
+
+    def _take(self) -> bool:
+        now = time.monotonic()
+        self._allowed = min(_BURST, self._allowed + (now - self._refilled) * _LINES_PER_SECOND)
+        self._refilled = now
+        if self._allowed < 1:
+            return False
+        self._allowed -= 1
+        return True
+
+    def _add(self, message: str, level: str, step: str) -> None:
+        self._lines.append(
+            {
+                "owner_id": self._run_id,
+                "event_id": new_id(),
+                "timestamp": utc_now(),
+                "level": level,
+                "step": step,
+                "message": cut(self.redact(message), _LONGEST),
+                "details": None,
+            }
+        )
+
+    def _serve(self) -> None:
+        while not self._closed.wait(_FLUSH_SECONDS):
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._guard:
+            if self._dropped:
+                self._add(
+                    f"{self._dropped} lines of output left out: too many a second.", "warning", "runner"
+                )
+                self._dropped = 0
+            lines, self._lines = self._lines, []
+        if not lines:
+            return
+        try:
+            with self._database.write() as session:
+                insert_missing(session, LogLine, lines)
+        except SQLAlchemyError:
+            log.exception("%d log lines of run %s cannot be written", len(lines), self._run_id)

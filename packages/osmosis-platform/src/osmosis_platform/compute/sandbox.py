@@ -1,0 +1,140 @@
+"""What a rollout server sees of the machine: with bubblewrap, the system read-only, its own folders, and nothing else.
+
+Rollouts are code of users. Inside the sandbox there is no data folder, no home, no other run and no other process. The network
+is shared: callbacks and model calls go over loopback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from osmosis_platform.errors import CannotStart
+
+log = logging.getLogger("osmosis_platform.compute")
+
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "opt")
+# Of /etc only what programs need to resolve names, verify certificates and load libraries.
+_ETC = [
+    "alternatives",
+    "ca-certificates",
+    "group",
+    "host.conf",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "passwd",
+    "pki",
+    "protocols",
+    "resolv.conf",
+    "services",
+    "ssl",
+    "timezone",
+]
+
+
+class Sandbox(Protocol):
+    """A way to confine a command."""
+
+    @property
+    def name(self) -> str:
+        """A word for it."""
+        ...
+
+    def command(
+        self, command: Sequence[str], *, cwd: Path, readonly: Sequence[Path], writable: Sequence[Path]
+    ) -> list[str]:
+        """The command line that runs `command` confined: it sees the given folders at their own paths."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """Namespaces of its own for mounts, processes, IPC and the host name."""
+
+    program: str
+    name: str = "bubblewrap"
+
+    def command(
+        self, command: Sequence[str], *, cwd: Path, readonly: Sequence[Path], writable: Sequence[Path]
+    ) -> list[str]:
+        """See Sandbox."""
+        arguments = [self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+        arguments += ["--unshare-user-try", "--hostname", "rollout", "--cap-drop", "ALL", "--tmpfs", "/"]
+        for name in _SYSTEM:
+            path = Path("/") / name
+            if path.is_symlink():
+                arguments += ["--symlink", os.readlink(path), str(path)]
+            elif path.exists():
+                arguments += ["--ro-bind", str(path), str(path)]
+        for name in _ETC:
+            arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/tmp/home"]
+        for folder in readonly:
+            arguments += ["--ro-bind", str(folder), str(folder)]
+        for folder in writable:
+            arguments += ["--bind", str(folder), str(folder)]
+        return [*arguments, "--chdir", str(cwd), "--", *command]
+
+
+@dataclass(frozen=True, slots=True)
+class NoSandbox:
+    """Runs the command as it is: with the rights of the platform."""
+
+    name: str = "none"
+
+    def command(
+        self, command: Sequence[str], *, cwd: Path, readonly: Sequence[Path], writable: Sequence[Path]
+    ) -> list[str]:
+        """See Sandbox."""
+        return list(command)
+
+
+def choose_sandbox(setting: str) -> Sandbox:
+    """The sandbox for `auto`, `bubblewrap` or `none`; raises CannotStart when `bubblewrap` is demanded and does not work."""
+    if setting == "none":
+        log.warning(
+            "rollouts run without a sandbox, as configured: they can read and change what the platform can"
+        )
+        return NoSandbox()
+    problem = probe()
+    if problem is None:
+        program = shutil.which("bwrap")
+        assert program is not None
+        return Bubblewrap(program)
+    if setting == "bubblewrap":
+        raise CannotStart(f"OSMOSIS_SANDBOX is bubblewrap, but it does not work here: {problem}")
+    log.warning(
+        "rollouts run WITHOUT a sandbox (%s): they can read and change what the platform can. Run only code you trust, or "
+        "install bubblewrap",
+        problem,
+    )
+    return NoSandbox()
+
+
+def probe() -> str | None:
+    """Why bubblewrap does not work here, or None when it does."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bwrap is not installed"
+    trial = Bubblewrap(program).command(["/bin/sh", "-c", "true"], cwd=Path("/"), readonly=(), writable=())
+    try:
+        done = subprocess.run(trial, capture_output=True, text=True, timeout=15, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap cannot run: {error}"
+    return (
+        None
+        if done.returncode == 0
+        else (done.stderr.strip() or f"bwrap ended with status {done.returncode}")
+    )
