@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import uvicorn
@@ -50,14 +51,14 @@ class MultiplyWorkflow(AgentWorkflow[AgentWorkflowConfig]):
             pass
 
 
-def final_text(messages: list[dict[str, Any]]) -> str:
+def final_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """The text of the last assistant message; empty when it has none."""
     for message in reversed(messages):
         if message.get("role") == "assistant":
             content = message.get("content") or ""
             if isinstance(content, str):
                 return content
-            return " ".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
+            return " ".join(str(block.get("text", "")) for block in content if isinstance(block, Mapping))
     return ""
 
 
