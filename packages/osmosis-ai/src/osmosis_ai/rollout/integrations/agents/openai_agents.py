@@ -17,6 +17,7 @@ with extra("openai-agents"):
     from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, set_trace_processors
     from agents.items import ModelResponse
     from agents.memory.session import SessionABC
+    from agents.models.chatcmpl_converter import Converter  # noqa: F401 - reachable here, where users look for it
     from agents.models.interface import Model
     from agents.usage import Usage
 
