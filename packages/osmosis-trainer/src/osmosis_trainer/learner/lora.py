@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class LoraSettings:
     """Rank r >= 1, scale alpha / r, and the seed of the random A matrices (B starts at zero)."""
 
     rank: int = 16
-    alpha: int = 32
+    alpha: float = 32.0
     seed: int = 0
 
 
@@ -54,7 +55,13 @@ def attach(model: Any, settings: LoraSettings) -> Any:
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
+    if not targets:
+        raise UnsupportedModelError(
+            f"models of type {model.config.model_type!r} have no linear layers that LoRA could be put on"
+        )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # peft 0.21 asks transformers for an attribute that was renamed; nothing a user could change.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         torch.manual_seed(settings.seed)
         peft_model = get_peft_model(model, config)
     return peft_model.eval()

@@ -55,16 +55,24 @@ class _Sums:
 
 
 class Learner:
-    """Trains the adapter of a PEFT model with AdamW (betas .9, .95, no weight decay)."""
+    """Trains the adapter of a PEFT model with AdamW (betas .9, .95)."""
 
-    def __init__(self, model: Any, pad_id: int, *, token_budget: int = 8192, form: Form = "auto") -> None:
+    def __init__(
+        self,
+        model: Any,
+        pad_id: int,
+        *,
+        token_budget: int = 8192,
+        form: Form = "auto",
+        weight_decay: float = 0.0,
+    ) -> None:
         self.model = model
         self.base = model.get_base_model()
         self.token_budget = token_budget
         self.form: Form = form
         self.parameters = trainable(model)
         self.optimizer = torch.optim.AdamW(
-            list(self.parameters.values()), lr=0.0, betas=_BETAS, weight_decay=0.0, foreach=True
+            list(self.parameters.values()), lr=0.0, betas=_BETAS, weight_decay=weight_decay, foreach=True
         )
         self._pad = pad_id
         self._device = next(iter(self.parameters.values())).device

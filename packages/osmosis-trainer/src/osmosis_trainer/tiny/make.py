@@ -8,6 +8,7 @@ model for demonstrations and tests of reinforcement learning has to be.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import time
@@ -33,7 +34,7 @@ class Recipe:
     layers: int = 4
     clean_steps: int = 425
     noisy_steps: int = 75
-    noise: float = 0.65
+    noise: float = 0.7
     clean_lr: float = 3e-3
     noisy_lr: float = 1e-3
     batch: int = 32
@@ -130,10 +131,18 @@ def batch_loss(model: Any, batch: list[Example], pad: int) -> Any:
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write a folder that transformers loads."""
+    """Write a folder that transformers 4 and 5 and other readers of the format load."""
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
+    tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.save_pretrained(out)
+    # transformers 5 writes a class name that 4 does not know, and how the tokenizer was loaded, which is nobody's business.
+    file = out / "tokenizer_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    for key in ("backend", "is_local", "local_files_only"):
+        config.pop(key, None)
+    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> None:

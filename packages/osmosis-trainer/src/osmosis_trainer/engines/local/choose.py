@@ -64,6 +64,11 @@ def new_cache(
 
 
 def _require_ordinary_attention(config: Any, max_context: int) -> None:
+    if not getattr(config, "num_attention_heads", None):
+        raise UnsupportedModelError(
+            f"a model of type {config.model_type!r} has no attention heads; "
+            "the local engine samples models with ordinary attention only"
+        )
     kinds = set(getattr(config, "layer_types", None) or []) - {"full_attention", "sliding_attention"}
     if kinds:
         raise UnsupportedModelError(

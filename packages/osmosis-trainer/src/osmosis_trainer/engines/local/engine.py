@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from osmosis_trainer.engines.local import adapters
 from osmosis_trainer.engines.local.choose import build_decoder, new_cache
@@ -38,6 +39,7 @@ class LocalSettings:
     `slots` is the number of requests sampled at once. `max_context` None takes the model's own limit. `device` and
     `dtype` "auto": a GPU in bfloat16 when there is one, else the CPU in float32. `threads` None: one per two cores,
     because more are slower on a busy machine. `token_budget`: tokens of one training micro-batch.
+    `weight_decay` is the decoupled one of AdamW.
     """
 
     lora: LoraSettings | None = None
@@ -48,6 +50,7 @@ class LocalSettings:
     threads: int | None = None
     token_budget: int = 8192
     batch_form: Form = "auto"
+    weight_decay: float = 0.0
 
 
 class LocalEngine:
@@ -81,6 +84,7 @@ class LocalEngine:
                 pad,
                 token_budget=settings.token_budget,
                 form=settings.batch_form,
+                weight_decay=settings.weight_decay,
             )
             self._adapters[POLICY] = adapters.snapshot(self._learner.model, POLICY, 0)
 
@@ -100,6 +104,7 @@ class LocalEngine:
             dtype = "float32" if device == "cpu" else "bfloat16"
         if dtype not in _DTYPES:
             raise ConfigError(f"dtype is {dtype!r}; choose auto, {', '.join(_DTYPES)}")
+        disable_progress_bar()  # a run log is no terminal
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, dtype=_DTYPES[dtype], attn_implementation="sdpa"
