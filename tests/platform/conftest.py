@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +53,17 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path / "data", key_file=tmp_path / "keys.json")
 
 
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder as the first start leaves it: copying it is quicker than migrating anew for every test."""
+    folder = tmp_path_factory.mktemp("empty")
+    open_platform(Settings(data_dir=folder / "data", key_file=folder / "keys.json")).close()
+    return folder / "data"
+
+
 @pytest.fixture
-def platform(settings: Settings) -> Iterator[Platform]:
+def platform(settings: Settings, empty_folder: Path) -> Iterator[Platform]:
+    shutil.copytree(empty_folder, settings.data_dir)
     platform = open_platform(settings)
     yield platform
     platform.close()
@@ -115,10 +125,17 @@ def workshop(platform: Platform, town: Town, tmp_path: Path) -> Workshop:
     tree = tmp_path / "tree" / "rollouts" / "echo"
     tree.mkdir(parents=True)
     (tree / "main.py").write_text(ECHO_ROLLOUT)
-    (tree / "pyproject.toml").write_text('[project]\nname = "echo"\nversion = "0"\ndependencies = ["osmosis-ai[server]"]\n')
+    (tree / "pyproject.toml").write_text(
+        '[project]\nname = "echo"\nversion = "0"\ndependencies = ["osmosis-ai[server]"]\n'
+    )
     platform.git.create("Acme/Agents")
     sha = platform.git.commit_tree(
-        "Acme/Agents", tmp_path / "tree", branch="main", message="First", author="Ada", email="ada@example.com"
+        "Acme/Agents",
+        tmp_path / "tree",
+        branch="main",
+        message="First",
+        author="Ada",
+        email="ada@example.com",
     )
     model_folder = tmp_path / "model"
     model_folder.mkdir()
@@ -137,7 +154,11 @@ def workshop(platform: Platform, town: Town, tmp_path: Path) -> Workshop:
         )
         base = BaseModel(name="tiny/model", path=str(model_folder))
         rollout = Rollout(
-            workspace_id=town.acme.id, repository_id=town.repository.id, name="echo", branch="main", commit_sha=sha
+            workspace_id=town.acme.id,
+            repository_id=town.repository.id,
+            name="echo",
+            branch="main",
+            commit_sha=sha,
         )
         session.add_all([dataset, base, rollout])
         session.flush()

@@ -15,6 +15,7 @@ from osmosis_platform.http.middleware import RequestMiddleware
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
 from osmosis_platform.version import VERSION
+from osmosis_platform.web.pages import mount_static
 
 DOMAINS = (
     "accounts",
@@ -50,6 +51,7 @@ def create_app(platform: Platform) -> FastAPI:
         versions=VersionPolicy.of(settings.minimum_cli_version, settings.deprecated_cli_version),
     )
     app.include_router(health)
+    mount_static(app)
     for router in _routers():
         app.include_router(router)
     return app

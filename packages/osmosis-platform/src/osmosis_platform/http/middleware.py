@@ -10,6 +10,7 @@ from typing import cast
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from osmosis_platform.errors import PlatformError
@@ -80,7 +81,8 @@ class RequestMiddleware:
                 f"Something went wrong on the platform. Its log says what, under request id {request_id}.",
                 extra={"request_id": request_id},
             )
-            await error_response(error)(scope, receive, send_with_headers)
+            request = Request(scope, receive)
+            await error_response(request, error)(scope, receive, send_with_headers)
         finally:
             log.info(
                 "%s %s %d %.1f ms request=%s",

@@ -162,6 +162,8 @@ class JobQueue:
                 row = session.execute(statements.TAKE_EXPIRED, taking).one_or_none()
             if row is None:
                 row = session.execute(statements.TAKE_DUE, taking).one_or_none()
+            if row is None:
+                row = session.execute(statements.TAKE_EXPIRED, taking).one_or_none()
         self._busy[queue] = row is not None
         if row is None:
             return None
@@ -179,7 +181,7 @@ class JobQueue:
         return claimed
 
     def _look_for_expired(self, queue: str) -> bool:
-        # Expired leases are rare; looking for them with every claim would double its cost.
+        # They go first, so that a long queue cannot starve them, but rarely: each look doubles the cost of a claim.
         now = time.monotonic()
         due = now >= self._next_look.get(queue, 0.0)
         if due:
