@@ -87,10 +87,10 @@ def run_page(
     viewer: ViewerDep,
     room: Room,
     name_or_id: str,
-    part: Literal["live", "charts"] | None = None,
+    part: Literal["live", "log", "charts"] | None = None,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """One run. `part=live` is what changes while it runs; `part=charts` the points of its charts."""
+    """One run. `part=live` and `part=log` are what changes while it runs; `part=charts` the points of its charts."""
     with platform.database.read() as session:
         run = service.find_run(session, viewer.workspace_id, KIND[room], name_or_id)
         if part == "charts":
@@ -108,8 +108,9 @@ def run_page(
             "checkpoints": pages.checkpoints(session, run) if room == "training" else [],
             "logs": logs_page(session, run.id, LOG_LINES)["logs"],
         }
-        if part == "live":
-            html = environment().get_template("parts/live.html").render(**data, viewer=viewer)
+        if part is not None:
+            template = "parts/live.html" if part == "live" else "parts/run_log.html"
+            html = environment().get_template(template).render(**data, viewer=viewer)
             return HTMLResponse(html, status_code=POLLING_ENDS if run.status in TERMINAL else 200)
         data["attempts"], data["attempts_page"] = None, None
         if room == "evaluation":
