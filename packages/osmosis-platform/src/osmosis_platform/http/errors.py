@@ -22,19 +22,25 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
 
 
-def error_response(error: PlatformError, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The envelope of an error."""
+def error_response(
+    request: Request, error: PlatformError, headers: dict[str, str] | None = None
+) -> Response:
+    """The page for a browser that shows pages, else the envelope. The API never answers with a page."""
+    if not request.scope["path"].startswith(("/api/", "/v1/")):
+        page = error_page(request, error)
+        if page is not None:
+            return page
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
 
 async def _platform_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PlatformError)
-    return error_page(request, error) or error_response(error)
+    return error_response(request, error)
 
 
-async def _invalid_request(_request: Request, error: Exception) -> Response:
+async def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_response(invalid_input(error.errors()))
+    return error_response(request, invalid_input(error.errors()))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -47,7 +53,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     else:
         text = str(error.detail)
     failure = PlatformError(text, code=code, status=error.status_code)
-    return error_page(request, failure) or error_response(failure, headers=dict(error.headers or {}))
+    return error_response(request, failure, headers=dict(error.headers or {}))
 
 
 def invalid_input(problems: Sequence[Any]) -> InvalidInput:
