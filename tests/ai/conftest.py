@@ -27,7 +27,7 @@ async def _serve(app: Any, *, port: int = 0) -> AsyncIterator[str]:
     )
     server = _EmbeddedServer(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.005)
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -138,6 +138,7 @@ class EchoPolicy:
     discarded: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     message: dict[str, Any] | None = None
 
     async def complete(self, rollout_id: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -155,6 +156,7 @@ class EchoPolicy:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 self.cancelled.append(rollout_id)
+                self.hung_up.set()
                 raise
         message = self.message or {"role": "assistant", "content": f"echo {content}"}
         return {

@@ -141,17 +141,18 @@ async def test_another_instance_at_the_same_address_ends_open_rollouts(
 ):
     monkeypatch.setattr(watch, "POLL_SEC", 0.05)
 
+    entered = asyncio.Event()
+
     async def workflow(rollout):
-        if server.health["instance_id"] == "one":
+        if not entered.is_set():
+            entered.set()
             await asyncio.Event().wait()
         return {"messages": [], "reward": 1.0}
 
     server, url = await start_server("B", workflow, instance_id="one")
     controller = await start_controller(url, instance_id="one")
     running = asyncio.create_task(controller.run(request()))
-    async with asyncio.timeout(5):
-        while not server.bodies:
-            await asyncio.sleep(0.01)
+    await asyncio.wait_for(entered.wait(), 5)
     server.health = {"status": "ok", "instance_id": "two"}
     result = await asyncio.wait_for(running, 5)
     assert (result.status, result.error_type) == ("invalid", "rollout_server_lost")

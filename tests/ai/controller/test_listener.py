@@ -198,6 +198,5 @@ async def test_a_client_that_hangs_up_cancels_the_call(stream, listener, policy)
         await asyncio.wait_for(policy.hanging.wait(), 5)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-    async with asyncio.timeout(5):
-        while policy.cancelled != ["r 1"]:
-            await asyncio.sleep(0.01)
+    await asyncio.wait_for(policy.hung_up.wait(), 5)
+    assert policy.cancelled == ["r 1"]

@@ -4,8 +4,9 @@
 needs the ``server`` extra and is imported at first use.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from osmosis_ai.lazy_facade import lazy_facade
 
 if TYPE_CHECKING:
     from osmosis_ai.rollout.controller.chat import ChatError, ChatModel, TransientChatError
@@ -49,47 +50,27 @@ __all__ = [
     "duplicate_callback_payload",
 ]
 
-_LEAVES = {
-    "BridgeChatModel": "llm_bridge",
-    "CallbackListener": "listener",
-    "CallbackStore": "store",
-    "ChatEndpoint": "chat_router",
-    "ChatError": "chat",
-    "ChatModel": "chat",
-    "DuplicateRegistrationError": "store",
-    "LiteLLMBridge": "llm_bridge",
-    "RolloutController": "controller",
-    "RolloutResult": "result",
-    "ServerUnavailableError": "watch",
-    "TerminalCallbackResult": "store",
-    "TransientChatError": "chat",
-    "UnknownRolloutIdError": "store",
-    "UsageLedger": "usage",
-    "create_bridge_router": "llm_bridge",
-    "create_callback_app": "listener",
-    "duplicate_callback_payload": "store",
-}
-
-_SERVER_EXTRA = frozenset({"fastapi", "starlette", "uvicorn"})
-
-
-def __getattr__(name: str) -> Any:
-    leaf = _LEAVES.get(name)
-    if leaf is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.{leaf}")
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _SERVER_EXTRA:
-            raise
-        raise ModuleNotFoundError(
-            f'{__name__}.{name} serves HTTP: pip install "osmosis-ai[server]"', name=missing
-        ) from error
-    value = getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LEAVES})
+__getattr__, __dir__ = lazy_facade(
+    __name__,
+    {
+        "BridgeChatModel": "osmosis_ai.rollout.controller.llm_bridge",
+        "CallbackListener": "osmosis_ai.rollout.controller.listener",
+        "CallbackStore": "osmosis_ai.rollout.controller.store",
+        "ChatEndpoint": "osmosis_ai.rollout.controller.chat_router",
+        "ChatError": "osmosis_ai.rollout.controller.chat",
+        "ChatModel": "osmosis_ai.rollout.controller.chat",
+        "DuplicateRegistrationError": "osmosis_ai.rollout.controller.store",
+        "LiteLLMBridge": "osmosis_ai.rollout.controller.llm_bridge",
+        "RolloutController": "osmosis_ai.rollout.controller.controller",
+        "RolloutResult": "osmosis_ai.rollout.controller.result",
+        "ServerUnavailableError": "osmosis_ai.rollout.controller.watch",
+        "TerminalCallbackResult": "osmosis_ai.rollout.controller.store",
+        "TransientChatError": "osmosis_ai.rollout.controller.chat",
+        "UnknownRolloutIdError": "osmosis_ai.rollout.controller.store",
+        "UsageLedger": "osmosis_ai.rollout.controller.usage",
+        "create_bridge_router": "osmosis_ai.rollout.controller.llm_bridge",
+        "create_callback_app": "osmosis_ai.rollout.controller.listener",
+        "duplicate_callback_payload": "osmosis_ai.rollout.controller.store",
+    },
+    needs="server",
+)

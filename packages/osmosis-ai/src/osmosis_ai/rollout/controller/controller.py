@@ -41,6 +41,7 @@ class _OpenRollout:
     started: float
     admitted: bool = False
     lost: str | None = None
+    result: RolloutResult | None = None
 
 
 class RolloutController:
@@ -144,7 +145,8 @@ class RolloutController:
 
         try:
             terminal = await self._driver.drive(request, on_admitted=admitted)
-            return self._judge(state, terminal)
+            # What was made durable is what is returned.
+            return state.result or self._judge(state, terminal)
         except RolloutProtocolError as error:
             if error.status_code == 404 and state.admitted:
                 return _invalid(request, "rollout_server_lost", error.message, state)
@@ -179,11 +181,12 @@ class RolloutController:
 
     async def _commit(self, terminal: TerminalCallbackResult) -> None:
         state = self._open.get(terminal.rollout_id)
-        if state is None or self._on_result is None:
+        if state is None:
             return
         result = self._judge(state, terminal)
-        if result.status != "invalid":
+        if self._on_result is not None and result.status != "invalid":
             await self._on_result(state.request, result)
+        state.result = result
 
     def _report(self, rollout_id: str) -> dict[str, Any] | None:
         report = self._chat.trajectory_report(rollout_id)

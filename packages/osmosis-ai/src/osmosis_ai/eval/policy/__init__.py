@@ -1,0 +1,1 @@
+"""Policies of evaluations: what answers the model calls of the agent under test."""
