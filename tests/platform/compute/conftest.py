@@ -28,7 +28,7 @@ from osmosis_platform.runs.models import LogLine, Run
 REPOSITORY = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("scripted_worker.py")
 
-ROLLOUT = '''
+ROLLOUT = """
 import os
 import uvicorn
 from osmosis_ai.rollout import AgentWorkflow, AgentWorkflowConfig, AgentWorkflowContext, Grader, GraderContext, LocalBackend
@@ -50,7 +50,7 @@ if __name__ == "__main__":
     print("I see", sorted(os.listdir("/")))
     backend = LocalBackend(workflow=Echo, workflow_config=AgentWorkflowConfig(name="echo"), grader=One)
     uvicorn.run(create_rollout_server(backend=backend), host="127.0.0.1", port=int(os.environ["_OSMOSIS_ROLLOUT_PORT"]))
-'''
+"""
 
 
 @dataclass
@@ -117,7 +117,9 @@ class Site:
         try:
             return until(f"run {'/'.join(statuses)}", look, timeout)
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {self.run(run_id).status}; log:\n{self.log(run_id)}") from None
+            raise AssertionError(
+                f"{error}; it is {self.run(run_id).status}; log:\n{self.log(run_id)}"
+            ) from None
 
     def folder(self, run_id: str) -> Path:
         """The run's folder."""
@@ -136,7 +138,9 @@ def push(platform: Platform, workshop: Any, tmp_path: Path, source: str) -> None
     work = tmp_path / f"push-{time.monotonic_ns()}"
     run_git("clone", "--quiet", str(platform.git.path("Acme/Agents")), str(work))
     (work / "rollouts" / "echo" / "main.py").write_text(source)
-    run_git("-c", "user.name=Ada", "-c", "user.email=a@example.com", "commit", "--quiet", "-am", "Next", cwd=work)
+    run_git(
+        "-c", "user.name=Ada", "-c", "user.email=a@example.com", "commit", "--quiet", "-am", "Next", cwd=work
+    )
     run_git("push", "--quiet", "origin", "HEAD:main", cwd=work)
 
 
@@ -160,7 +164,9 @@ def address(platform: Platform) -> Iterator[str]:
 
 
 @pytest.fixture
-def site(platform: Platform, workshop: Any, address: str, push_rollout: Any, tmp_path: Path) -> Iterator[Site]:
+def site(
+    platform: Platform, workshop: Any, address: str, push_rollout: Any, tmp_path: Path
+) -> Iterator[Site]:
     push_rollout(ROLLOUT)
     script = tmp_path / "script.json"
     script.write_text("{}")

@@ -31,7 +31,8 @@ def test_a_run_finishes_and_leaves_nothing_behind(site: Any, alive: Any) -> None
 def test_secrets_reach_the_rollout_but_no_log(site: Any, script: Any) -> None:
     script(say="sesame-open-4711 and again sesame-open-4711")
     run_id = site.submit(
-        env_config={"LEVEL": "INFO"}, secrets={"required": ["A_KEY"], "provided": {"A_KEY": "sesame-open-4711"}}
+        env_config={"LEVEL": "INFO"},
+        secrets={"required": ["A_KEY"], "provided": {"A_KEY": "sesame-open-4711"}},
     )
     assert site.wait_for(run_id, "finished", "failed").status == "finished", site.log(run_id)
     log = site.log(run_id)
@@ -44,7 +45,9 @@ def test_a_killed_worker_goes_on_where_it_was(site: Any, script: Any, tmp_path: 
     gate = tmp_path / "gate"
     script(kill_self_at=1, steps=4, lives=1, wait_before={"3": str(gate)})
     run_id = site.submit()
-    site.until("second life", lambda: site.note(run_id, "lives") == "2" and site.run(run_id).current_step == 3)
+    site.until(
+        "second life", lambda: site.note(run_id, "lives") == "2" and site.run(run_id).current_step == 3
+    )
     executed = site.note(run_id, "executed")
     gate.touch()
     run = site.wait_for(run_id, "finished", "failed")
@@ -52,7 +55,9 @@ def test_a_killed_worker_goes_on_where_it_was(site: Any, script: Any, tmp_path: 
     assert executed.split() in (["0", "1", "1", "2"], ["0", "1", "2"])
 
 
-def test_a_worker_that_always_crashes_ends_the_run(site: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_always_crashes_ends_the_run(
+    site: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("osmosis_platform.compute.executor.MAX_RESTARTS", 1)
     script(exit=9, steps=0, say="about to fall")
     run_id = site.submit()
@@ -66,7 +71,11 @@ def test_a_worker_says_why_the_run_failed(site: Any, script: Any) -> None:
     script(fail="the learning rate made the loss infinite", steps=1)
     run_id = site.submit()
     run = site.wait_for(run_id, "finished", "failed")
-    assert (run.status, run.error, run.error_type) == ("failed", "the learning rate made the loss infinite", "scripted")
+    assert (run.status, run.error, run.error_type) == (
+        "failed",
+        "the learning rate made the loss infinite",
+        "scripted",
+    )
 
 
 def test_a_stop_lets_the_worker_save(site: Any, script: Any, tmp_path: Path) -> None:
@@ -134,14 +143,20 @@ def test_a_rollout_server_that_does_not_start(site: Any, push_rollout: Any) -> N
     from pathlib import Path as _Path
 
     source = _Path(__file__).with_name("conftest.py").read_text().split("ROLLOUT = '''")[1].split("'''")[0]
-    push_rollout(source.replace('if __name__ == "__main__":', 'if __name__ == "__main__":\n    raise SystemExit("no port for me")'))
+    push_rollout(
+        source.replace(
+            'if __name__ == "__main__":', 'if __name__ == "__main__":\n    raise SystemExit("no port for me")'
+        )
+    )
     run_id = site.submit()
     run = site.wait_for(run_id, "finished", "failed")
     assert run.status == "failed"
     assert "no port for me" in run.error
 
 
-def test_a_stopping_platform_leaves_the_run_for_the_next_one(site: Any, script: Any, tmp_path: Path, alive: Any) -> None:
+def test_a_stopping_platform_leaves_the_run_for_the_next_one(
+    site: Any, script: Any, tmp_path: Path, alive: Any
+) -> None:
     gate = tmp_path / "gate"
     script(wait_before={"2": str(gate)})
     run_id = site.submit()

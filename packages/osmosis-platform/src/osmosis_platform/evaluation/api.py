@@ -70,7 +70,7 @@ def get_eval_run(name_or_id: str, scope: Scope, platform: PlatformDep) -> dict[s
 def get_metrics(name_or_id: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
     """Results so far."""
     with platform.database.read() as session:
-        return metrics(find_run(session, scope.workspace.id, "eval", name_or_id))
+        return metrics(session, find_run(session, scope.workspace.id, "eval", name_or_id))
 
 
 @router.get("/{name_or_id}/logs")

@@ -91,7 +91,7 @@ def manifest(platform: Platform, run_id: str, types: tuple[str, ...], rows: RowF
     """Every file of the chosen types, in one answer."""
     with platform.database.read() as session:
         run = session.get_one(Run, run_id)
-        snapshots = {path: content for path, content in _snapshots(session, run, types)}
+        snapshots = dict(_snapshots(session, run, types))
         stored = list(_stored_files(session, run, types, rows))
     files = [*_keep_snapshots(platform, run_id, snapshots), *stored]
     return {
