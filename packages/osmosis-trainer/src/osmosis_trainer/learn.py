@@ -5,6 +5,7 @@ from __future__ import annotations
 from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.deadline import within
 from osmosis_trainer.errors import NonFiniteLossError
+from osmosis_trainer.gateway.ledger import TokenFate
 from osmosis_trainer.metrics import Stopwatch, learner_metrics
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.state.run_state import RunState
@@ -22,9 +23,7 @@ async def learn(parts: Parts, state: RunState, step: int, batch: Batch, watch: S
     advanced = parts.settings.advanced
     rate = parts.settings.learning_rate(step, state.total_steps)
     if not batch.rows:
-        parts.report.log(
-            f"step {step}: no prompt group had differing rewards; nothing is trained", level="warning"
-        )
+        parts.report.log(f"step {step}: nothing is trained, {why_empty(batch)}", level="warning")
         return {"train/lr": rate}
     try:
         async with within(ENGINE_DEADLINE_S, f"learning in step {step}"):
@@ -42,3 +41,13 @@ async def learn(parts: Parts, state: RunState, step: int, batch: Batch, watch: S
         with watch.part("publish"):
             await parts.engine.publish()
     return learner_metrics(losses, norms) | {"train/lr": rate}
+
+
+def why_empty(batch: Batch) -> str:
+    """What became of the tokens of a batch without rows, in words."""
+    if batch.ledger.tokens[TokenFate.TRUNCATED]:
+        return (
+            "every answer was cut off by its token limit: raise [training] max_response_length or the agent's max_tokens, "
+            "or set [advanced] mask_truncated = false"
+        )
+    return "no prompt group had differing rewards"

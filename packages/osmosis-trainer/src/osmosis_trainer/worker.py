@@ -101,11 +101,16 @@ async def _train(spec: TrainSpec, train: Train, client: RunClient) -> int:
 
 
 async def _listen_for_stop(client: RunClient, stop: StopSignal) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
         loop.add_signal_handler(number, stop.request, f"the worker got {number.name}")
-    await client.stop_requested.wait()
-    stop.request("a user asked for it")
+    try:
+        await client.stop_requested.wait()
+        stop.request("a user asked for it")
+        await asyncio.Future()
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 def failure(error: Exception) -> tuple[str, str]:
