@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from osmosis_trainer.chat import ChatCodec
 from osmosis_trainer.engines.protocol import Completion, Objective, SamplingParams, TrainingRow
 from osmosis_trainer.errors import EngineError
+from osmosis_trainer.learner import lora
 from osmosis_trainer.tiny.tokenizer import TOOL_MARKS, chat_template
 
 Script = Callable[[Sequence[int], SamplingParams], list[int]]
@@ -147,3 +149,51 @@ def texts(codec: ChatCodec) -> Callable[..., ScriptedEngine]:
 def noisy() -> Callable[[], ScriptedEngine]:
     """An engine that samples arbitrary tokens."""
     return lambda: ScriptedEngine(random_tokens)
+
+
+def save_base(folder: Path, tokenizer: PreTrainedTokenizerFast, seed: int) -> None:
+    """A two-layer Qwen3 with random weights, steep enough that greedy answers and adapters differ."""
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def save_adapter(base: Path, folder: Path, seed: int) -> None:
+    """A LoRA adapter over the model in `base`, with weights that change its answers."""
+    adapted = lora.attach(Qwen3ForCausalLM.from_pretrained(base), lora.LoraSettings(rank=4, alpha=8.0))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in lora.trainable(adapted).values():
+            parameter.normal_(std=0.5)
+    lora.export(adapted, folder)
+
+
+@pytest.fixture(scope="session")
+def model_folders(
+    tmp_path_factory: pytest.TempPathFactory, small_model_tokenizer: PreTrainedTokenizerFast
+) -> Path:
+    """A folder with `base` and `other` (base models), `lora-a` and `lora-b` (adapters of `base`)."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("models")
+    save_base(root / "base", small_model_tokenizer, 1)
+    save_base(root / "other", small_model_tokenizer, 2)
+    save_adapter(root / "base", root / "lora-a", 3)
+    save_adapter(root / "base", root / "lora-b", 4)
+    return root

@@ -16,7 +16,10 @@ TOOLS: list[Any] = [
         "type": "function",
         "function": {
             "name": "multiply",
-            "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            },
         },
     }
 ]
@@ -53,7 +56,10 @@ async def test_a_plain_answer(client_for: Any, texts: Any, codec: Any) -> None:
     (prompt, params, adapter), *_ = engine.seen
     assert (params.temperature, params.top_p, params.max_tokens, adapter) == (0.5, 0.25, 77, None)
     used = answer.usage
-    assert (used.prompt_tokens, used.completion_tokens) == (len(prompt), len(codec.template.ids("It is 42.<|im_end|>")))
+    assert (used.prompt_tokens, used.completion_tokens) == (
+        len(prompt),
+        len(codec.template.ids("It is 42.<|im_end|>")),
+    )
     assert used.total_tokens == used.prompt_tokens + used.completion_tokens
     assert used.prompt_tokens_details.cached_tokens == 3
 
@@ -73,9 +79,15 @@ async def test_a_stream_carries_what_the_plain_answer_does(client_for: Any, text
             reasoning += getattr(choice.delta, "reasoning_content", None) or ""
             calls += choice.delta.tool_calls or []
             finish = choice.finish_reason or finish
-    assert (content, reasoning) == (plain.message.content, plain.message.reasoning_content) == ("Let me see, hé 日本.", "hm")
+    assert (
+        (content, reasoning)
+        == (plain.message.content, plain.message.reasoning_content)
+        == ("Let me see, hé 日本.", "hm")
+    )
     assert pieces > 10, "text comes token by token"
-    assert [(c.index, c.function.name, c.function.arguments) for c in calls] == [(0, "multiply", '{"a": 6, "b": 7}')]
+    assert [(c.index, c.function.name, c.function.arguments) for c in calls] == [
+        (0, "multiply", '{"a": 6, "b": 7}')
+    ]
     assert finish == plain.finish_reason == "tool_calls"
     assert len(usages) == 1
     assert usages[0].completion_tokens > 20
@@ -135,11 +147,15 @@ async def test_a_stop_string_ends_the_answer(client_for: Any, texts: Any, stream
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_logprobs_cover_every_sampled_token(client_for: Any, texts: Any, codec: Any, stream: bool) -> None:
+async def test_logprobs_cover_every_sampled_token(
+    client_for: Any, texts: Any, codec: Any, stream: bool
+) -> None:
     text = "It is 42.<|im_end|>"
     answer = await ask(await client_for(texts(text)), logprobs=True, stream=stream)
     if stream:
-        entries = [e async for c in answer for e in (c.choices[0].logprobs.content if c.choices[0].logprobs else [])]
+        entries = [
+            e async for c in answer for e in (c.choices[0].logprobs.content if c.choices[0].logprobs else [])
+        ]
     else:
         entries = answer.choices[0].logprobs.content
     assert "".join(e.token for e in entries) == text
@@ -233,7 +249,9 @@ async def test_too_many_requests_are_told_to_wait(client_for: Any, texts: Any) -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_cancels_its_sampling(serve_engine: Start, texts: Any, stream: bool) -> None:
+async def test_a_client_that_leaves_cancels_its_sampling(
+    serve_engine: Start, texts: Any, stream: bool
+) -> None:
     engine = texts()
     sampling, cancelled = asyncio.Event(), asyncio.Event()
 

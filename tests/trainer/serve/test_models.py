@@ -23,17 +23,22 @@ def loaded(registry: ModelRegistry) -> dict[str, bool]:
 
 
 async def greedy(client: openai.AsyncOpenAI, model: str) -> str:
-    answer = await client.chat.completions.create(model=model, messages=QUESTION, temperature=0, max_tokens=12)
+    answer = await client.chat.completions.create(
+        model=model, messages=QUESTION, temperature=0, max_tokens=12
+    )
     return answer.choices[0].message.content or ""
 
 
 async def test_base_and_adapters_answer_differently_and_side_by_side(
-    real: ModelRegistry, listen: Any, models: Path
+    real: ModelRegistry, listen: Any, model_folders: Path
 ) -> None:
     async with listen(real) as url, httpx.AsyncClient(base_url=url, headers=HEADERS) as admin:
         assert loaded(real) == {"acme/base": False}, "a base model is loaded at its first use"
         for name in ("a", "b"):
-            put = await admin.put(f"/admin/adapters/{name}", json={"base": "acme/base", "path": str(models / f"lora-{name}")})
+            put = await admin.put(
+                f"/admin/adapters/{name}",
+                json={"base": "acme/base", "path": str(model_folders / f"lora-{name}")},
+            )
             assert put.json() == {"name": name, "base": "acme/base", "model": f"acme/base:{name}"}
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret-key", max_retries=0) as client:
             names = ["acme/base", "acme/base:a", "acme/base:b"]
@@ -44,7 +49,9 @@ async def test_base_and_adapters_answer_differently_and_side_by_side(
             assert together == alone
             assert len(set(alone)) == 3
 
-            replaced = await admin.put("/admin/adapters/a", json={"base": "acme/base", "path": str(models / "lora-b")})
+            replaced = await admin.put(
+                "/admin/adapters/a", json={"base": "acme/base", "path": str(model_folders / "lora-b")}
+            )
             assert replaced.status_code == 200
             assert await greedy(client, "acme/base:a") == alone[2], "never the old weights under the old name"
 
@@ -53,7 +60,11 @@ async def test_base_and_adapters_answer_differently_and_side_by_side(
             with pytest.raises(openai.NotFoundError):
                 await greedy(client, "acme/base:a")
 
-            assert (await admin.put("/admin/base-models", json={"name": "o", "path": str(models / "other")})).status_code == 200
+            assert (
+                await admin.put(
+                    "/admin/base-models", json={"name": "o", "path": str(model_folders / "other")}
+                )
+            ).status_code == 200
             assert await greedy(client, "o") != alone[0]
 
 
@@ -61,7 +72,13 @@ async def test_a_seed_repeats_an_answer_whatever_runs_beside_it(real: ModelRegis
     async with listen(real) as url, openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret-key") as client:
 
         async def sample(seed: int, stream: bool = False) -> str:
-            asked = {"model": "acme/base", "messages": QUESTION, "seed": seed, "max_tokens": 10, "stream": stream}
+            asked = {
+                "model": "acme/base",
+                "messages": QUESTION,
+                "seed": seed,
+                "max_tokens": 10,
+                "stream": stream,
+            }
             answer: Any = await client.chat.completions.create(**asked)
             if stream:
                 return "".join([c.choices[0].delta.content or "" async for c in answer])
@@ -73,11 +90,14 @@ async def test_a_seed_repeats_an_answer_whatever_runs_beside_it(real: ModelRegis
         assert len({beside[0], beside[1], beside[3]}) == 3
 
 
-async def test_an_idle_model_leaves_memory_and_comes_back(models: Path, listen: Any) -> None:
+async def test_an_idle_model_leaves_memory_and_comes_back(model_folders: Path, listen: Any) -> None:
     registry = ModelRegistry(local_engines(2), max_requests=4, idle_unload_s=1e-6)
-    await registry.put_base("base", models / "base")
-    await registry.put_adapter("a", "base", models / "lora-a")
-    async with listen(registry) as url, openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret-key") as client:
+    await registry.put_base("base", model_folders / "base")
+    await registry.put_adapter("a", "base", model_folders / "lora-a")
+    async with (
+        listen(registry) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret-key") as client,
+    ):
         before = await greedy(client, "base:a")
         assert loaded(registry) == {"base": True, "base:a": True}
         async with registry.use("base"):
@@ -87,20 +107,24 @@ async def test_an_idle_model_leaves_memory_and_comes_back(models: Path, listen: 
         assert await greedy(client, "base:a") == before
 
 
-async def test_folders_that_are_no_models_are_refused(real: ModelRegistry, models: Path, tmp_path: Path) -> None:
+async def test_folders_that_are_no_models_are_refused(
+    real: ModelRegistry, model_folders: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ChatRequestError, match=r"config\.json is missing"):
         await real.put_base("x", tmp_path / "nothing")
     with pytest.raises(ChatRequestError, match=r"adapter_config\.json is missing"):
-        await real.put_adapter("x", "acme/base", models / "base")
+        await real.put_adapter("x", "acme/base", model_folders / "base")
     with pytest.raises(ChatRequestError, match="does not exist") as unknown:
-        await real.put_adapter("x", "nobody", models / "lora-a")
+        await real.put_adapter("x", "nobody", model_folders / "lora-a")
     assert unknown.value.status == 404
 
 
-async def test_a_model_that_cannot_load_says_why_and_is_tried_again(tmp_path: Path, models: Path) -> None:
+async def test_a_model_that_cannot_load_says_why_and_is_tried_again(
+    tmp_path: Path, model_folders: Path
+) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
-    (broken / "config.json").write_text((models / "base" / "config.json").read_text())
+    (broken / "config.json").write_text((model_folders / "base" / "config.json").read_text())
     registry = ModelRegistry(local_engines(2), max_requests=4)
     await registry.put_base("broken", broken)
     for _ in range(2):

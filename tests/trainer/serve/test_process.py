@@ -45,7 +45,8 @@ def start() -> Iterator[Starter]:
     for child in children:
         if child.poll() is None:
             child.kill()
-        child.communicate(timeout=20)
+        with child:
+            child.wait(20)
 
 
 def free_port() -> int:
@@ -65,20 +66,20 @@ def wait_until_ready(port: int, child: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the server did not answer in time")
 
 
-def spec(port: int, models: Path) -> dict[str, Any]:
+def spec(port: int, model_folders: Path) -> dict[str, Any]:
     return {
         "host": "127.0.0.1",
         "port": port,
         "api_key": KEY,
-        "base_models": {"acme/base": str(models / "base"), "acme/gone": str(models / "gone")},
-        "adapters": [{"base": "acme/base", "name": "a", "path": str(models / "lora-a")}],
+        "base_models": {"acme/base": str(model_folders / "base"), "acme/gone": str(model_folders / "gone")},
+        "adapters": [{"base": "acme/base", "name": "a", "path": str(model_folders / "lora-a")}],
         "idle_unload_s": 600,
     }
 
 
-def test_it_serves_and_dies_with_its_parent(start: Starter, models: Path) -> None:
+def test_it_serves_and_dies_with_its_parent(start: Starter, model_folders: Path) -> None:
     port = free_port()
-    child = start(spec(port, models))
+    child = start(spec(port, model_folders))
     wait_until_ready(port, child)
     with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY) as client:
         assert [model.id for model in client.models.list().data] == ["acme/base", "acme/base:a"]
@@ -95,9 +96,9 @@ def test_it_serves_and_dies_with_its_parent(start: Starter, models: Path) -> Non
     assert KEY not in log
 
 
-def test_it_ends_when_told_to(start: Starter, models: Path) -> None:
+def test_it_ends_when_told_to(start: Starter, model_folders: Path) -> None:
     port = free_port()
-    child = start(spec(port, models))
+    child = start(spec(port, model_folders))
     wait_until_ready(port, child)
     child.send_signal(signal.SIGTERM)
     assert child.wait(20) == 0

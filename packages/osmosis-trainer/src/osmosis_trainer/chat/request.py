@@ -24,6 +24,9 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "modalities": (None, ["text"]),
     "top_logprobs": (None, 0),
     "prediction": (None,),
+    "top_k": (None, 0, -1),
+    "min_p": (None, 0),
+    "repetition_penalty": (None, 1),
 }
 
 

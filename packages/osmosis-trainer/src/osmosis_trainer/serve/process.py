@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import BinaryIO
 
 import uvicorn
@@ -35,7 +37,15 @@ def main() -> int:
         logger.error("%s", error)
         return SPEC_INVALID
     start_lifeline()
-    return asyncio.run(serve(spec))
+    # uvicorn shuts down on a signal and then raises it again: here it ends the process with status 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    asyncio.run(serve(spec))
+    return 0
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
 
 
 def read_spec(stdin: BinaryIO) -> ServeSpec:
@@ -53,7 +63,7 @@ def read_spec(stdin: BinaryIO) -> ServeSpec:
     raise ConfigError(f"the spec on standard input cannot be used: {wrong}")
 
 
-async def serve(spec: ServeSpec) -> int:
+async def serve(spec: ServeSpec) -> None:
     """Listen, then announce the models: the port answers before any of them is looked at."""
     registry = ModelRegistry(
         local_engines(spec.slots), max_requests=spec.max_requests, idle_unload_s=spec.idle_unload_s
@@ -65,7 +75,6 @@ async def serve(spec: ServeSpec) -> int:
     logger.info("listening on %s:%d", *listener.getsockname()[:2])
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
     await uvicorn.Server(config).serve(sockets=[listener])
-    return 0
 
 
 async def announce(registry: ModelRegistry, spec: ServeSpec) -> None:
@@ -90,7 +99,11 @@ def local_engines(slots: int) -> EngineLoader:
         def build() -> Engine:
             from osmosis_trainer.engines.local import LocalEngine, LocalSettings
 
-            return LocalEngine.load(folder, LocalSettings(lora=None, slots=slots))
+            try:
+                return LocalEngine.load(folder, LocalSettings(lora=None, slots=slots))
+            except (OSError, ValueError, KeyError) as error:
+                # What transformers raises for missing weights, unknown model types and broken files.
+                raise ConfigError(f"{folder} holds no usable model: {error}") from error
 
         return await asyncio.to_thread(build)
 

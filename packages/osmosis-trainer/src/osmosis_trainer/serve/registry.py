@@ -138,8 +138,13 @@ class ModelRegistry:
         self._generation += 1
         adapter = _Adapter(name, base_name, path, f"{name}#{self._generation}")
         if base.engine is not None:
-            async with base.lock:
-                await self._load_adapter(base, adapter)
+            try:
+                async with base.lock:
+                    await self._load_adapter(base, adapter)
+            except TrainerError as error:
+                raise ChatRequestError(
+                    f"the adapter cannot be loaded: {error}", code="adapter_invalid", param="path"
+                ) from error
         self._adapters[name] = adapter
         if known is not None:
             await self._drop(known)
