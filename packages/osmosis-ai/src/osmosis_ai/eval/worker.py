@@ -60,7 +60,8 @@ async def work(spec: EvalSpec) -> int:
 async def _until_lost(spec: EvalSpec, client: RunClient, lost: asyncio.Future[RunApiError]) -> int:
     """Evaluate; when the platform is lost, stop at once: nothing of it could be reported."""
     evaluating = asyncio.create_task(_evaluate_and_report(spec, client))
-    await asyncio.wait({evaluating, lost}, return_when=asyncio.FIRST_COMPLETED)
+    waiting: set[asyncio.Future[Any]] = {evaluating, lost}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if lost.done():
         evaluating.cancel()
         await asyncio.gather(evaluating, return_exceptions=True)
