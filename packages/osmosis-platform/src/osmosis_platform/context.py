@@ -42,32 +42,34 @@ class Platform:
     git: GitHost
     keys: KeyRing
     jobs: JobQueue
-    lock: FolderLock
+    lock: FolderLock | None
     limits: AccountLimits = field(default_factory=AccountLimits)
     supervisor: Supervisor | None = None
 
     def close(self) -> None:
         """Close the database and let another process use the folder."""
         self.database.close()
-        self.lock.release()
+        if self.lock is not None:
+            self.lock.release()
 
 
-def open_platform(settings: Settings) -> Platform:
-    """Create or open the data folder, bring its database to the current schema and release leases of its last process.
+def open_platform(settings: Settings, *, exclusive: bool = True) -> Platform:
+    """Create or open the data folder and bring its database to the current schema.
 
-    Raises CannotStart when another process has the folder, the folder cannot be used, or the database is newer than this
+    The one process that serves the folder opens it `exclusive`: it holds the folder's lock and clears up what its last process
+    left, leases of jobs and half-written files. Short commands beside it do neither.
+
+    Raises CannotStart when another process serves the folder, the folder cannot be used, or the database is newer than this
     version.
     """
     folder = settings.data_dir
     prepare_folder(folder)
-    lock = FolderLock.acquire(folder)
+    lock = FolderLock.acquire(folder) if exclusive else None
     try:
         database = Database(database_url(settings))
         migrate(database)
         keys = KeyRing.open(settings.resolved_key_file)
-        jobs = JobQueue(database, place=place_of(folder), lease_seconds=settings.lease_seconds)
-        jobs.release_leases_of_this_place()
-        return Platform(
+        platform = Platform(
             settings=settings,
             database=database,
             blobs=BlobStore(folder / "blobs"),
@@ -75,12 +77,17 @@ def open_platform(settings: Settings) -> Platform:
             urls=UrlSigner(keys, settings.resolved_public_url),
             git=GitHost(folder / "git"),
             keys=keys,
-            jobs=jobs,
+            jobs=JobQueue(database, place=place_of(folder), lease_seconds=settings.lease_seconds),
             lock=lock,
         )
+        if exclusive:
+            platform.jobs.release_leases_of_this_place()
+            platform.blobs.clear_incoming()
     except BaseException:
-        lock.release()
+        if lock is not None:
+            lock.release()
         raise
+    return platform
 
 
 def database_url(settings: Settings) -> str:

@@ -34,7 +34,10 @@ class BlobStore:
         self.folder = folder
         self._incoming = folder / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
-        for leftover in self._incoming.iterdir():  # writes that a crash cut off
+
+    def clear_incoming(self) -> None:
+        """Remove writes that a crash cut off; only while no other process writes."""
+        for leftover in self._incoming.iterdir():
             leftover.unlink(missing_ok=True)
 
     def path(self, sha256: str) -> Path:

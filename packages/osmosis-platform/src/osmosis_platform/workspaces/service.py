@@ -120,15 +120,22 @@ def members_of(session: Session, workspace_id: str) -> list[tuple[User, Membersh
     return [(user, membership) for user, membership in session.execute(query)]
 
 
-def add_member(session: Session, workspace_id: str, user: User, role: str, *, by: Membership) -> Membership:
-    """Let a person in. Raises Conflict when they are in, Forbidden for a role above the caller's own."""
-    _check_role(role, by)
+def add_member(
+    session: Session, workspace_id: str, user: User, role: str, *, by: Membership | None
+) -> Membership:
+    """Let a person in. Raises Conflict when they are in, Forbidden for a role above the caller's own.
+
+    `by` is None for the administrator at the machine, who may do everything.
+    """
+    if by is not None:
+        _check_role(role, by)
     if membership_of(session, workspace_id, user.id) is not None:
         raise Conflict(f"{user.email} is a member already.", code="MEMBER_EXISTS")
     membership = Membership(workspace_id=workspace_id, user_id=user.id, role=role)
     session.add(membership)
     session.flush()
-    record(session, "member.add", user.email, user_id=by.user_id, workspace_id=workspace_id, role=role)
+    doer = by.user_id if by is not None else None
+    record(session, "member.add", user.email, user_id=doer, workspace_id=workspace_id, role=role)
     return membership
 
 

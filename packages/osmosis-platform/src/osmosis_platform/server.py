@@ -1,0 +1,149 @@
+"""The platform process: binds its port, opens the folder, does jobs, answers requests, and ends cleanly on SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+
+from osmosis_platform.app import create_app
+from osmosis_platform.compute.supervisor import Supervisor
+from osmosis_platform.context import Platform, open_platform
+from osmosis_platform.datasets.jobs import HANDLERS as DATASET_JOBS
+from osmosis_platform.errors import CannotStart
+from osmosis_platform.jobs.runner import JobRunner, Work
+from osmosis_platform.repositories.jobs import HANDLERS as REPOSITORY_JOBS
+from osmosis_platform.settings import Settings
+from osmosis_platform.version import VERSION
+
+log = logging.getLogger("osmosis_platform")
+
+LIGHT_THREADS = 2
+REQUEST_SECONDS = 5
+JOB_SECONDS = 30.0
+
+
+def serve(settings: Settings) -> None:
+    """Run the platform until SIGTERM or SIGINT; raises CannotStart."""
+    with listening(settings.host, settings.port) as listener:
+        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+        platform = open_platform(settings)
+        try:
+            with working(platform):
+                _answer(platform, listener)
+        finally:
+            platform.close()
+    log.info("stopped")
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A bound socket; raises CannotStart that names the port when it is taken."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotStart(f"Cannot listen on {host}: {error.strerror or error}.") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(socket.SOMAXCONN)
+        except OSError as error:
+            raise CannotStart(
+                f"Cannot listen on {host} port {port}: {error.strerror or error}. "
+                "Stop what uses the port, or choose another with --port.",
+                code="PORT_UNAVAILABLE",
+            ) from error
+        yield listener
+
+
+@contextmanager
+def working(platform: Platform) -> Iterator[None]:
+    """Run jobs and children meanwhile. At the end jobs are given back and children stopped; runs continue at the next start."""
+    supervisor = Supervisor(platform)
+    platform.supervisor = supervisor
+    threading.Thread(target=supervisor.register_models, name="base-models", daemon=True).start()
+    light = {kind: Work(handler) for kind, handler in {**DATASET_JOBS, **REPOSITORY_JOBS}.items()}
+    runner = JobRunner(
+        platform, {**light, **supervisor.work()}, {"light": LIGHT_THREADS, **supervisor.threads()}
+    )
+    runner.start()
+    try:
+        yield
+    finally:
+        if not runner.stop(JOB_SECONDS):
+            log.warning("some jobs did not stop in %.0f s; they continue at the next start", JOB_SECONDS)
+        supervisor.close()
+        platform.supervisor = None
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with word when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, platform: Platform) -> None:
+        super().__init__(config)
+        self._platform = platform
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then print the address and leave `platform.json` in the data folder."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            _announce(self._platform)
+
+
+def _answer(platform: Platform, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        create_app(platform),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=REQUEST_SECONDS,
+        proxy_headers=True,
+    )
+    # uvicorn raises the signal again when it has stopped; these let us go on to our own end.
+    before = {number: signal.signal(number, _noted) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        Server(config, platform).run(sockets=[listener])
+    finally:
+        with suppress(FileNotFoundError):
+            identity_file(platform.settings).unlink()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _noted(_number: int, _frame: object) -> None:
+    log.info("stopping")
+
+
+def identity_file(settings: Settings) -> Path:
+    """Says which process serves the folder, and where."""
+    return settings.data_dir / "platform.json"
+
+
+def _announce(platform: Platform) -> None:
+    settings = platform.settings
+    content = {
+        "pid": os.getpid(),
+        "host": settings.host,
+        "port": settings.port,
+        "url": settings.resolved_public_url,
+        "version": VERSION,
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    path = identity_file(settings)
+    staging = path.with_suffix(".new")
+    staging.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    staging.replace(path)
+    log.info(
+        "Osmosis %s is ready at %s (data in %s)", VERSION, settings.resolved_public_url, settings.data_dir
+    )
