@@ -73,7 +73,13 @@ def test_llama_shaped_families_run_fused(kind: str, changes: dict[str, Any]):
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
-    [("granite", {}), ("olmo2", {}), ("phi3", {}), ("gpt_neox", {"num_key_value_heads": 4}), ("qwen3", {"hidden_act": "gelu"})],
+    [
+        ("granite", {}),
+        ("olmo2", {}),
+        ("phi3", {}),
+        ("gpt_neox", {"num_key_value_heads": 4}),
+        ("qwen3", {"hidden_act": "gelu"}),
+    ],
 )
 def test_other_families_run_through_their_modules(kind: str, changes: dict[str, Any]):
     assert build_decoder(random_model(kind, **changes), 128).name == "modules"
@@ -102,7 +108,7 @@ def test_a_decoder_that_is_off_is_not_used(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(FusedDecoder, "__init__", broken)
     assert build_decoder(model, 128).name == "modules"
     monkeypatch.setattr(choose, "ModuleDecoder", lambda model: FusedDecoder(model, 128))
-    with pytest.raises(UnsupportedModelError, match="fused decoder off by .* nats; module decoder off by"):
+    with pytest.raises(UnsupportedModelError, match=r"fused decoder off by .* nats; module decoder off by"):
         build_decoder(model, 128)
 
 

@@ -69,7 +69,7 @@ async def test_a_sample_in_flight_keeps_its_version(make_engine, prompts, train)
 
 
 def test_common_prefix_is_exact():
-    for n in range(0, 40):
+    for n in range(40):
         left = list(range(40))
         right = [*range(n), -1, *range(n + 1, 40)]
         assert common_prefix(left, right) == n == common_prefix(right, left)

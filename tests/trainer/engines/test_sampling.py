@@ -35,7 +35,11 @@ async def test_greedy_is_what_transformers_generates(make_engine, prompts, refer
     for prompt, result in zip(some, results, strict=True):
         with torch.no_grad():
             whole = reference.generate(
-                torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=20, do_sample=False, eos_token_id=None
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt)),
+                max_new_tokens=20,
+                do_sample=False,
+                eos_token_id=None,
             )
         assert result.token_ids == whole[0, len(prompt) :].tolist()
         assert result.finish_reason == "length"
@@ -130,7 +134,9 @@ async def test_seeds_differ_and_repeat(make_engine, prompts):
 async def test_tokens_are_announced_in_order_before_the_result(make_engine, prompts):
     engine = make_engine()
     seen: list[tuple[int, float]] = []
-    result = await engine.sample(prompts(1)[0], SamplingParams(9, seed=1), on_token=lambda t, p: seen.append((t, p)))
+    result = await engine.sample(
+        prompts(1)[0], SamplingParams(9, seed=1), on_token=lambda t, p: seen.append((t, p))
+    )
     assert seen == list(zip(result.token_ids, result.logprobs, strict=True))
 
 
@@ -177,7 +183,7 @@ async def test_context_is_checked_and_bounds_the_sample(make_engine):
 async def test_unknown_adapters_and_closed_engines_are_refused(make_engine, prompts):
     engine = make_engine()
     prompt = prompts(1)[0]
-    with pytest.raises(UnknownAdapterError, match="'other'.*policy"):
+    with pytest.raises(UnknownAdapterError, match=r"'other'.*policy"):
         await engine.sample(prompt, SamplingParams(1), adapter="other")
     started = asyncio.Event()
     open_request = asyncio.create_task(

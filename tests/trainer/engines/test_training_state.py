@@ -35,7 +35,11 @@ async def test_sampler_and_learner_agree(make_engine, train):
         for i, s in enumerate(samples)
     ]
     scored = await engine.score(rows)
-    gaps = [abs(a - b) for s, new in zip(samples, scored, strict=True) for a, b in zip(s.logprobs, new, strict=True)]
+    gaps = [
+        abs(a - b)
+        for s, new in zip(samples, scored, strict=True)
+        for a, b in zip(s.logprobs, new, strict=True)
+    ]
     assert max(gaps) <= 1e-5
     assert sum(gaps) / len(gaps) <= 1e-6 * 2
     metrics = await engine.forward_backward(rows, Objective())
@@ -90,7 +94,9 @@ async def test_saving_replaces_atomically_and_keeps_nothing_else(make_engine, tr
     assert same(parameters(other), parameters(engine))
 
 
-@pytest.mark.parametrize("missing", ["optimizer.pt", "engine.json", "adapter_model.safetensors", "adapter_config.json"])
+@pytest.mark.parametrize(
+    "missing", ["optimizer.pt", "engine.json", "adapter_model.safetensors", "adapter_config.json"]
+)
 async def test_a_missing_piece_is_an_error(make_engine, tmp_path: Path, missing: str):
     engine = make_engine()
     await engine.save_state(tmp_path / "state")
@@ -110,7 +116,9 @@ async def test_state_of_another_run_is_refused(make_engine, tmp_path: Path):
         await make_engine().load_state(tmp_path / "state")
 
 
-async def test_exports_load_in_peft_and_in_another_engine(make_engine, train, base_folder: Path, tmp_path: Path):
+async def test_exports_load_in_peft_and_in_another_engine(
+    make_engine, train, base_folder: Path, tmp_path: Path
+):
     engine = make_engine()
     await train(engine, 5)
     await engine.export_adapter(tmp_path / "adapter")
@@ -121,7 +129,9 @@ async def test_exports_load_in_peft_and_in_another_engine(make_engine, train, ba
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base_folder), tmp_path / "adapter").eval()
+        model = PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(base_folder), tmp_path / "adapter"
+        ).eval()
     ids = list(prompt)
     for token, logprob in zip(mine.token_ids, mine.logprobs, strict=True):
         with torch.no_grad():

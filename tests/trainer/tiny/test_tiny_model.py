@@ -16,7 +16,13 @@ from osmosis_trainer.engines.protocol import Objective, SamplingParams, Training
 from osmosis_trainer.errors import ConfigError
 from osmosis_trainer.learner.advantages import group_advantages
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_names, model_path
-from osmosis_trainer.tiny.chats import MultiplyTask, openai_agents_task, openai_agents_tool, strands_task, strands_tool
+from osmosis_trainer.tiny.chats import (
+    MultiplyTask,
+    openai_agents_task,
+    openai_agents_tool,
+    strands_task,
+    strands_tool,
+)
 from osmosis_trainer.tiny.tokenizer import build_tokenizer, chat_template
 
 # What openai-agents 0.24.0 and strands-agents 1.62.0 sent for `multiply(a: int, b: int)`, captured on the wire.
@@ -38,7 +44,9 @@ def tokenizer():
 
 
 def render(tokenizer, messages, tools=None, generate=False) -> str:
-    return tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=generate)
+    return tokenizer.apply_chat_template(
+        messages, tools=tools, tokenize=False, add_generation_prompt=generate
+    )
 
 
 def test_the_warm_up_tools_are_those_on_the_wire():
@@ -107,7 +115,9 @@ async def attempt(engine: LocalEngine, task: MultiplyTask, temperature: float, s
     ids = tokenizer(render(tokenizer, task.messages, task.tools, generate=True))["input_ids"]
     mask, logprobs = [0] * len(ids), [0.0] * len(ids)
     for turn in range(3):
-        sample = await engine.sample(ids, SamplingParams(64, temperature, stop_ids=end, seed=10 * seed + turn))
+        sample = await engine.sample(
+            ids, SamplingParams(64, temperature, stop_ids=end, seed=10 * seed + turn)
+        )
         ids, mask = ids + sample.token_ids, mask + [1] * len(sample.token_ids)
         logprobs = logprobs + sample.logprobs
         text = tokenizer.decode(sample.token_ids)
@@ -120,7 +130,9 @@ async def attempt(engine: LocalEngine, task: MultiplyTask, temperature: float, s
             result = str(int(arguments[task.argument_names[0]]) * int(arguments[task.argument_names[1]]))
         except (ValueError, KeyError, TypeError):
             break
-        more = f"\n<|im_start|>user\n<tool_response>{result}</tool_response><|im_end|>\n<|im_start|>assistant\n"
+        more = (
+            f"\n<|im_start|>user\n<tool_response>{result}</tool_response><|im_end|>\n<|im_start|>assistant\n"
+        )
         new = tokenizer(more)["input_ids"]
         ids, mask, logprobs = ids + new, mask + [0] * len(new), logprobs + [0.0] * len(new)
     return ids, mask, logprobs, 0.0
@@ -151,8 +163,12 @@ async def reward_of_base(engine: LocalEngine, make, temperature: float) -> float
 
     async def one(seed: int) -> float:
         task = make(rng)
-        ids = engine.tokenizer(render(engine.tokenizer, task.messages, task.tools, generate=True))["input_ids"]
-        sample = await engine.sample(ids, SamplingParams(48, temperature, stop_ids=end, seed=seed), adapter=None)
+        ids = engine.tokenizer(render(engine.tokenizer, task.messages, task.tools, generate=True))[
+            "input_ids"
+        ]
+        sample = await engine.sample(
+            ids, SamplingParams(48, temperature, stop_ids=end, seed=seed), adapter=None
+        )
         first, second = task.argument_names
         wanted = f'"arguments": {{"{first}": {task.a}, "{second}": {task.b}}}'
         return float(wanted in engine.tokenizer.decode(sample.token_ids))
@@ -179,7 +195,9 @@ async def test_training_raises_the_reward_on_both_frameworks(seed: int):
                 if any(advantages):
                     rows += [
                         TrainingRow(ids, mask, logprobs, a, group, f"{group}-{k}")
-                        for k, ((ids, mask, logprobs, _), a) in enumerate(zip(rollouts, advantages, strict=True))
+                        for k, ((ids, mask, logprobs, _), a) in enumerate(
+                            zip(rollouts, advantages, strict=True)
+                        )
                     ]
             if rows:
                 await engine.forward_backward(rows, Objective())
