@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, MetaData
+from sqlalchemy import JSON, BigInteger, Integer, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from osmosis_platform.db.types import UtcDateTime, new_id, utc_now
@@ -19,11 +19,20 @@ NAMING = {
 }
 
 
+# 64 bits: files are larger than 2 GiB. SQLite's integers always have them, and only INTEGER counts up by itself there.
+WholeNumber = BigInteger().with_variant(Integer(), "sqlite")
+
+
 class Base(DeclarativeBase):
-    """Common types: `dict` and `list` columns are JSON, `datetime` columns are UTC."""
+    """Common types: `int` columns have 64 bits, `dict` and `list` columns are JSON, `datetime` columns are UTC."""
 
     metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map = {datetime: UtcDateTime(), dict[str, Any]: JSON(), list[Any]: JSON()}
+    type_annotation_map = {
+        int: WholeNumber,
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(),
+        list[Any]: JSON(),
+    }
 
 
 class Identified:

@@ -1,4 +1,4 @@
-"""${message}"""
+"""${message[0].upper() + message[1:]}."""
 
 from __future__ import annotations
 
@@ -14,8 +14,3 @@ depends_on = None
 def upgrade() -> None:
     """Apply."""
     ${upgrades if upgrades else "pass"}
-
-
-def downgrade() -> None:
-    """Go back; backups are the supported way, this is for development."""
-    ${downgrades if downgrades else "pass"}
