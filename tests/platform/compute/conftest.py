@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +28,7 @@ from osmosis_platform.runs.models import LogLine, Run
 REPOSITORY = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("scripted_worker.py")
 
-ROLLOUT = """
-import os
-import uvicorn
-from osmosis_ai.rollout import AgentWorkflow, AgentWorkflowConfig, AgentWorkflowContext, Grader, GraderContext, LocalBackend
-from osmosis_ai.rollout.server import create_rollout_server
-
-
-class Echo(AgentWorkflow[AgentWorkflowConfig]):
-    async def run(self, ctx):
-        pass
-
-
-class One(Grader):
-    async def grade(self, ctx):
-        ctx.set_reward(1.0)
-
-
-if __name__ == "__main__":
-    print("hello from the rollout, the key is", os.environ.get("A_KEY"), "and the level", os.environ.get("LEVEL"))
-    print("I see", sorted(os.listdir("/")))
-    backend = LocalBackend(workflow=Echo, workflow_config=AgentWorkflowConfig(name="echo"), grader=One)
-    uvicorn.run(create_rollout_server(backend=backend), host="127.0.0.1", port=int(os.environ["_OSMOSIS_ROLLOUT_PORT"]))
-"""
+ROLLOUT = Path(__file__).with_name("echo_rollout.py").read_text()
 
 
 @dataclass
@@ -86,8 +64,10 @@ class Site:
     client: httpx.Client
     supervisor: Supervisor
     runner: JobRunner
-    script: dict[str, Any] = field(default_factory=dict)
-    until: Callable[..., Any] = staticmethod(until)
+
+    def until[T](self, what: str, look: Callable[[], T], timeout: float = 60.0) -> T:
+        """Wait for a truthy answer."""
+        return until(what, look, timeout)
 
     def submit(self, kind: str = "training", model: str = "tiny/model", **sections: Any) -> str:
         """Submit a run; returns its id."""

@@ -31,7 +31,8 @@ async def main() -> int:
     print(f"worker life {life}", script.get("say", ""), flush=True)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    assert httpx.get(f"{spec['rollout_url']}/health", trust_env=False).status_code == 200
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"{spec['rollout_url']}/health")).status_code == 200
     async with RunClient(api_url=spec["api_url"], run_id=spec["run_id"], token=spec["run_token"]) as client:
         done = await finished(client, spec, work)
         total = script.get("steps", 4)
@@ -39,8 +40,7 @@ async def main() -> int:
             if step in done:
                 continue
             wanted = script.get("wait_before", {}).get(str(step))
-            while wanted and not Path(wanted).exists() and not stop.is_set():
-                await asyncio.sleep(0.02)
+            await gate_open(wanted, stop)
             if stop.is_set() or client.stop_requested.is_set():
                 return 3
             with (work / "executed").open("a") as file:
@@ -53,6 +53,11 @@ async def main() -> int:
             await client.failed(script["fail"], "scripted")
             return 4
     return int(script.get("exit", 0))
+
+
+async def gate_open(wanted: str | None, stop: asyncio.Event) -> None:
+    while wanted and not Path(wanted).exists() and not stop.is_set():  # noqa: ASYNC110 another process makes the file
+        await asyncio.sleep(0.02)
 
 
 async def finished(client: RunClient, spec: dict, work: Path) -> set[int]:

@@ -140,9 +140,7 @@ def test_an_entrypoint_that_does_not_import(site: Any, push_rollout: Any) -> Non
 
 
 def test_a_rollout_server_that_does_not_start(site: Any, push_rollout: Any) -> None:
-    from pathlib import Path as _Path
-
-    source = _Path(__file__).with_name("conftest.py").read_text().split("ROLLOUT = '''")[1].split("'''")[0]
+    source = Path(__file__).with_name("echo_rollout.py").read_text()
     push_rollout(
         source.replace(
             'if __name__ == "__main__":', 'if __name__ == "__main__":\n    raise SystemExit("no port for me")'

@@ -80,12 +80,12 @@ class Spawner:
         process = self._popen(
             command, env=env, cwd=cwd, limits=limits, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        try:
-            out, err = process.communicate(timeout=timeout)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         return subprocess.CompletedProcess(
             list(command), process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
         )

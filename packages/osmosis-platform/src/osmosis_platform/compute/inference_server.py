@@ -114,6 +114,8 @@ class InferenceServer:
             raise Unavailable(
                 f"The inference server failed {self._failures} times; the next try is in {wait:.0f} s."
             )
+        if self._child is not None:
+            self._child.kill()  # it has ended; this closes its pipes
         wanted = self._wanted()
         port = free_port()
         child = self._spawner.start(

@@ -49,9 +49,11 @@ def authorised(session: Session, run_id: str, digest: str) -> Run:
 @router.post("/events")
 def post_events(run_id: str, body: Events, digest: TokenDigest, platform: PlatformDep) -> dict[str, Any]:
     """Take a batch of events, all or none, and say whether the run should stop. An empty batch is a heartbeat."""
+    redactor = platform.supervisor.redactors.get(run_id) if platform.supervisor is not None else None
+    events = body.events if redactor is None else [event.redacted(redactor) for event in body.events]
     with platform.database.write() as session:
         run = authorised(session, run_id, digest)
-        accepted = apply_events(session, platform.blobs, run, body.events)
+        accepted = apply_events(session, platform.blobs, run, events)
         return {"accepted": accepted, "stop_requested": run.stop_requested_at is not None}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
@@ -23,8 +23,25 @@ def cut(text: str, limit: int = MAX_TEXT) -> str:
     return clean if len(clean) <= limit else clean[:limit] + " ... (cut)"
 
 
+class Redactor(Protocol):
+    """Takes secrets out of every text inside a value."""
+
+    def deep(self, value: Any) -> Any:
+        """A copy without secrets."""
+        ...
+
+
 class _Event(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    def redacted(self, redactor: Redactor) -> Self:
+        """The event with the run's secrets taken out of what people will read."""
+        texts = {
+            name: redactor.deep(getattr(self, name))
+            for name in ("message", "details", "error_message", "reason", "values")
+            if name in type(self).model_fields
+        }
+        return self.model_copy(update=texts)
 
 
 class LogEvent(_Event):

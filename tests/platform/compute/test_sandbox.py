@@ -1,0 +1,92 @@
+"""What code in the sandbox can see and do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from osmosis_platform.compute.sandbox import Bubblewrap, NoSandbox, choose_sandbox, probe
+from osmosis_platform.errors import CannotStart
+
+LOOK = """
+import json, os, sys
+def can_write(path):
+    try:
+        with open(path, "w") as file:
+            file.write("x")
+        return True
+    except OSError:
+        return False
+seen = {
+    "exists": {path: os.path.exists(path) for path in json.loads(sys.argv[1])},
+    "writes": {path: can_write(path) for path in json.loads(sys.argv[2])},
+    "processes": sum(name.isdigit() for name in os.listdir("/proc")),
+    "secret": os.environ.get("A_KEY"),
+}
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.skipif(probe() is not None, reason="bubblewrap does not work here")
+def test_only_its_own_folders_are_there(tmp_path: Path) -> None:
+    code, data, artifacts = tmp_path / "data" / "code", tmp_path / "data", tmp_path / "data" / "artifacts"
+    for folder in (code, artifacts):
+        folder.mkdir(parents=True)
+    (data / "osmosis.sqlite3").write_text("private")
+    (code / "look.py").write_text(LOOK)
+    python = Path(sys.base_prefix) / "bin" / "python3"
+    looked_at = [
+        str(data / "osmosis.sqlite3"),
+        str(Path.home() / ".ssh"),
+        str(Path.home() / ".cache"),
+        "/etc/shadow",
+        "/var",
+        str(code),
+    ]
+    written = [
+        str(code / "a"),
+        str(artifacts / "a"),
+        "/tmp/a",
+        "/usr/a",
+        str(python.parent / "a"),
+        "/etc/hosts",
+    ]
+    sandbox = choose_sandbox("auto")
+    assert isinstance(sandbox, Bubblewrap)
+    command = sandbox.command(
+        [str(python), "look.py", json.dumps(looked_at), json.dumps(written)],
+        cwd=code,
+        readonly=[Path(sys.base_prefix)],
+        writable=[code, artifacts],
+    )
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"A_KEY": "sesame"}, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["exists"] == {path: path == str(code) for path in looked_at}
+    assert seen["writes"] == {path: path in written[:3] for path in written}
+    assert seen["processes"] <= 3
+    assert seen["secret"] == "sesame"
+    assert "sesame" not in " ".join(command)
+    assert not os.path.exists("/tmp/a")
+
+
+def test_without_bubblewrap_it_says_so_plainly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert isinstance(choose_sandbox("auto"), NoSandbox)
+    assert "WITHOUT a sandbox (bwrap is not installed)" in caplog.text
+    with pytest.raises(CannotStart, match="bwrap is not installed"):
+        choose_sandbox("bubblewrap")
+
+
+def test_no_sandbox_when_configured(caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(choose_sandbox("none"), NoSandbox)
+    assert "without a sandbox, as configured" in caplog.text
