@@ -44,12 +44,22 @@ def simple(platform, **more):
     return {
         **DATASET,
         "status": "uploading",
-        "upload": {"method": "simple", "s3_key": "k", "presigned_url": f"{platform.url}/put?sig=1", "upload_headers": {"X-A": "1"}} | more,
+        "upload": {
+            "method": "simple",
+            "s3_key": "k",
+            "presigned_url": f"{platform.url}/put?sig=1",
+            "upload_headers": {"X-A": "1"},
+        }
+        | more,
     }
 
 
 def test_list(osmosis, workspace, platform, context):
-    platform.page("/datasets", "datasets", [DATASET, {"id": "d2", "file_name": "a\tb\nc", "status": "weird", "file_size": 256}])
+    platform.page(
+        "/datasets",
+        "datasets",
+        [DATASET, {"id": "d2", "file_name": "a\tb\nc", "status": "weird", "file_size": 256}],
+    )
     document = osmosis("dataset", "list", "--json").json
     assert set(document["items"][0]) == KEYS
     assert {key: document[key] for key in context} == context
@@ -101,7 +111,9 @@ def test_a_truncated_list_says_so_to_people(osmosis, workspace, platform):
 
 
 def test_info_and_names_are_encoded_as_one_segment(osmosis, workspace, platform, context):
-    platform.on("GET", "/datasets/a%2Fb%20c", {**DATASET, "status": "error", "platform_url": "http://h/w/datasets/1"})
+    platform.on(
+        "GET", "/datasets/a%2Fb%20c", {**DATASET, "status": "error", "platform_url": "http://h/w/datasets/1"}
+    )
     data = osmosis("dataset", "info", "a/b c", "--json").json["data"]
     assert set(data) == KEYS | {"platform_url"} | set(context)
     lines = osmosis("dataset", "info", "a/b c", "--plain").out.splitlines()
@@ -187,9 +199,15 @@ def test_upload_needs_a_yes(osmosis, file, platform):
 
 
 def test_upload_in_one_piece(osmosis, file, platform, context):
-    platform.on("POST", "/datasets", lambda request: SimpleNamespace(status=201, body=simple(platform), headers={}, content=None))
+    platform.on(
+        "POST",
+        "/datasets",
+        lambda request: SimpleNamespace(status=201, body=simple(platform), headers={}, content=None),
+    )
     platform.on("PUT", "/put")
-    platform.on("POST", "/datasets/ds-000001/complete", {**DATASET, "status": "pending", "platform_url": "http://h/x"})
+    platform.on(
+        "POST", "/datasets/ds-000001/complete", {**DATASET, "status": "pending", "platform_url": "http://h/x"}
+    )
     document = osmosis("dataset", "upload", "data/arith.jsonl", "--yes", "--json").json
     assert document["operation"] == "dataset.upload"
     assert document["resource"]["status"] == "pending"
@@ -206,7 +224,11 @@ def test_upload_in_one_piece(osmosis, file, platform, context):
 
 
 def test_upload_shows_progress_in_plain_mode(osmosis, file, platform):
-    platform.on("POST", "/datasets", lambda _: SimpleNamespace(status=201, body=simple(platform), headers={}, content=None))
+    platform.on(
+        "POST",
+        "/datasets",
+        lambda _: SimpleNamespace(status=201, body=simple(platform), headers={}, content=None),
+    )
     platform.on("PUT", "/put")
     platform.on("POST", "/datasets/ds-000001/complete", DATASET)
     ran = osmosis("dataset", "upload", "data/arith.jsonl", "--yes", "--plain")
@@ -217,7 +239,16 @@ def test_upload_shows_progress_in_plain_mode(osmosis, file, platform):
 def multipart(platform, size, part_size, total, urls=None):
     numbers = range(1, total + 1)
     urls = urls or [{"part_number": n, "presigned_url": f"{platform.url}/part/{n}"} for n in numbers]
-    return {**DATASET, "upload": {"method": "multipart", "s3_key": "k", "part_size": part_size, "total_parts": total, "presigned_urls": urls}}
+    return {
+        **DATASET,
+        "upload": {
+            "method": "multipart",
+            "s3_key": "k",
+            "part_size": part_size,
+            "total_parts": total,
+            "presigned_urls": urls,
+        },
+    }
 
 
 def test_upload_in_parts(osmosis, file, platform):
@@ -229,13 +260,20 @@ def test_upload_in_parts(osmosis, file, platform):
     assert osmosis("dataset", "upload", "data/arith.jsonl", "--yes", "--json").code == 0
     parts = [request for request in platform.requests if request.method == "PUT"]
     assert b"".join(part.body for part in parts) == file.read_bytes()
-    assert platform.requests[-1].json["parts"] == [{"PartNumber": n, "ETag": f"tag{n}"} for n in range(1, len(parts) + 1)]
+    assert platform.requests[-1].json["parts"] == [
+        {"PartNumber": n, "ETag": f"tag{n}"} for n in range(1, len(parts) + 1)
+    ]
 
 
 @pytest.mark.parametrize(
     "upload",
     [
-        {"method": "multipart", "part_size": 100, "total_parts": 1, "presigned_urls": [{"part_number": 1, "presigned_url": "x"}]},
+        {
+            "method": "multipart",
+            "part_size": 100,
+            "total_parts": 1,
+            "presigned_urls": [{"part_number": 1, "presigned_url": "x"}],
+        },
         {"method": "multipart", "part_size": 10_000, "total_parts": 1, "presigned_urls": []},
         {"method": "multipart"},
         {"method": "carrier-pigeon"},
@@ -321,7 +359,10 @@ def test_download(osmosis, workspace, platform):
     assert osmosis("dataset", "download", "arith", "--overwrite", "--json").code == 0
 
 
-@pytest.mark.parametrize(("output", "expected"), [("data", "data/arith.parquet"), ("data/", "data/arith.parquet"), ("x/y.bin", "x/y.bin")])
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [("data", "data/arith.parquet"), ("data/", "data/arith.parquet"), ("x/y.bin", "x/y.bin")],
+)
 def test_download_to_a_place(osmosis, workspace, platform, output, expected):
     stored(platform)
     assert osmosis("dataset", "download", "arith", "-o", output, "--json").code == 0
@@ -330,10 +371,15 @@ def test_download_to_a_place(osmosis, workspace, platform, output, expected):
 
 def test_download_to_a_missing_folder(osmosis, workspace, platform):
     stored(platform)
-    assert "Output directory not found" in osmosis("dataset", "download", "arith", "-o", "none/", "--json").error["message"]
+    assert (
+        "Output directory not found"
+        in osmosis("dataset", "download", "arith", "-o", "none/", "--json").error["message"]
+    )
 
 
-@pytest.mark.parametrize(("status", "fragment"), [("processing", "still processing"), ("error", "not available")])
+@pytest.mark.parametrize(
+    ("status", "fragment"), [("processing", "still processing"), ("error", "not available")]
+)
 def test_download_of_what_is_not_ready(osmosis, workspace, platform, status, fragment):
     stored(platform, status=status)
     assert fragment in osmosis("dataset", "download", "arith", "--json").error["message"]
@@ -349,11 +395,25 @@ def test_a_short_download_leaves_nothing_behind(osmosis, workspace, platform):
 
 
 def test_logs(osmosis, workspace, platform, context):
-    entry = {"timestamp": "2026-07-01T10:00:00Z", "level": "info", "step": "processing", "message": "m", "details": "x"}
+    entry = {
+        "timestamp": "2026-07-01T10:00:00Z",
+        "level": "info",
+        "step": "processing",
+        "message": "m",
+        "details": "x",
+    }
     platform.on("GET", "/datasets/arith/logs", {"logs": [entry, {}], "next_cursor": "a|b"})
     document = osmosis("dataset", "logs", "arith", "--limit", "7", "--cursor", "c|d", "--json").json
     assert document["items"][0] == {**entry, "details": None}
-    assert (document["total_count"], document["has_more"], document["next_offset"], document["next_cursor"]) == (2, True, None, "a|b")
+    assert (
+        document["total_count"],
+        document["has_more"],
+        document["next_offset"],
+        document["next_cursor"],
+    ) == (2, True, None, "a|b")
     assert document["git"] == context["git"]
     assert platform.requests[0].query == {"limit": "7", "direction": "older", "cursor": "c|d"}
-    assert osmosis("dataset", "logs", "arith", "--plain").out.splitlines()[0] == "2026-07-01 10:00:00 AM UTC\tinfo\tprocessing\tm"
+    assert (
+        osmosis("dataset", "logs", "arith", "--plain").out.splitlines()[0]
+        == "2026-07-01 10:00:00 AM UTC\tinfo\tprocessing\tm"
+    )

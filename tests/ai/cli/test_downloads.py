@@ -1,0 +1,225 @@
+"""Downloading the output of evaluation runs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from osmosis_ai.cli.downloads import transfer
+from osmosis_ai.cli.run_output import run_folder_name
+
+MANIFEST = "/eval-runs/ev-1/samples/manifest"
+URLS = "/eval-runs/ev-1/samples/download-urls"
+
+
+@pytest.fixture
+def run(platform, monkeypatch):
+    """A finished run that offers files: `run({"metrics.json": b"..."})`."""
+    monkeypatch.setattr(transfer.time, "sleep", lambda _: None)
+
+    def offer(files, *, status="finished", name="calm", sizes=None):
+        platform.on("GET", "/eval-runs/calm", {"eval_run": {"id": "ev-1", "name": name, "status": status}})
+        listed = [
+            {"path": path, "size": (sizes or {}).get(path, len(content))} for path, content in files.items()
+        ]
+        platform.on("GET", MANIFEST, {"files": listed, "totals": {"bytes": 1}})
+        by_path = {path: f"/blob/{index}" for index, path in enumerate(files)}
+
+        def urls(request):
+            items = [
+                {"path": item["path"], "url": f"{platform.url}{by_path[item['path']]}?sig=s3cret"}
+                for item in request.json["items"]
+            ]
+            return SimpleNamespace(status=200, body={"items": items}, headers={}, content=None)
+
+        platform.on("POST", URLS, urls)
+        for path, content in files.items():
+            platform.on("GET", by_path[path], content=content)
+        return by_path
+
+    return offer
+
+
+def download(osmosis, *more):
+    return osmosis("eval", "download", "calm", *more, "--json")
+
+
+def test_files_land_in_the_fixed_layout_and_a_second_time_is_free(osmosis, workspace, platform, run, context):
+    run({"metrics.json": b"{}", "summary.jsonl": b"abc", "trajectories/row_0_run_0.json": b"12345"})
+    document = download(osmosis).json
+    root = workspace / ".osmosis/evals/calm"
+    assert (root / "trajectories/row_0_run_0.json").read_bytes() == b"12345"
+    assert document["status"] == "success"
+    assert document["resource"] == {
+        "eval_run": {"id": "ev-1", "name": "calm"},
+        "status": "finished",
+        "selected_types": ["metrics", "trajectories"],
+        "files_downloaded": 3,
+        "files_skipped": 0,
+        "files_failed": [],
+        "bytes_downloaded": 10,
+        "total_files": 3,
+        "total_bytes": 10,
+        "breakdown": {"metrics": {"files": 1, "bytes": 2}, "trajectories": {"files": 2, "bytes": 8}},
+        "manifest_totals": {"bytes": 1},
+        "output_path": str(root),
+        **context,
+        "rows": None,
+    }
+    assert document["message"] == f"Downloaded 3 files (10 B) to {root}"
+    assert sorted(path.name for path in root.iterdir()) == ["metrics.json", "summary.jsonl", "trajectories"]
+    (root / "metrics.json").write_bytes(b"!!")
+    platform.requests.clear()
+    again = download(osmosis).json
+    assert (again["resource"]["files_skipped"], again["resource"]["bytes_downloaded"]) == (3, 0)
+    assert "3 up to date" in again["message"]
+    assert not any(request.path.startswith("/blob") for request in platform.requests)
+    assert download(osmosis, "--overwrite").json["resource"]["files_downloaded"] == 3
+    assert (root / "metrics.json").read_bytes() == b"{}"
+
+
+def test_selection_is_sent_as_it_is(osmosis, workspace, platform, run):
+    run({"artifacts/row_1_run_0/log.txt": b"x"})
+    assert download(osmosis, "--type", "Artifacts,artifacts", "--rows", "3,7,10-20").code == 0
+    manifest = next(request for request in platform.requests if request.path == MANIFEST)
+    assert manifest.query == {"types": "artifacts", "rows": "3,7,10-20"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["--type", "x,metrics"], "Unknown --type value(s): x"),
+        (["--type", "all,logs"], "cannot be combined"),
+        (["--type", ","], "Unknown --type"),
+        (["--rows", "1, 2"], "--rows must use syntax"),
+        (["--rows", "a"], "--rows must use syntax"),
+        (["--rows", "9-3"], "start exceeds end"),
+    ],
+)
+def test_bad_selections_ask_nobody(osmosis, workspace, platform, arguments, fragment):
+    ran = download(osmosis, *arguments)
+    assert (ran.code, ran.error["code"]) == (1, "VALIDATION")
+    assert fragment in ran.error["message"]
+    assert platform.requests == []
+
+
+def test_a_pending_run_has_nothing(osmosis, workspace, platform, run):
+    run({}, status="pending")
+    assert download(osmosis).error["code"] == "VALIDATION"
+    assert platform.calls() == ["GET /eval-runs/calm"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../evil",
+        "/etc/passwd",
+        "trajectories/../../evil",
+        "trajectories//x",
+        "trajectories/a\\b",
+        "other.txt",
+        "logs.txt",
+        "artifacts/row_0_run_0/manifest.json",
+    ],
+)
+def test_paths_outside_the_layout_or_selection_fail_alone(osmosis, workspace, platform, run, path):
+    run({"metrics.json": b"{}", path: b"evil"})
+    ran = download(osmosis)
+    assert ran.code == 1
+    assert ran.err == ""
+    assert ran.json["status"] == "partial"
+    assert [entry["path"] for entry in ran.json["resource"]["files_failed"]] == [path]
+    assert ran.json["resource"]["files_downloaded"] == 1
+    plain = osmosis("eval", "download", "calm", "--plain")
+    assert f"Failed: {path} — " in plain.out
+
+
+def test_nothing_usable_and_nothing_at_all(osmosis, workspace, platform, run):
+    run({"../evil": b"x"})
+    assert "no usable run-scoped paths" in download(osmosis).error["message"]
+    platform.reset()
+    run({})
+    assert "No downloadable files matched" in download(osmosis).error["message"]
+    platform.routes[("GET", MANIFEST)] = []
+    assert download(osmosis).error["code"] == "VALIDATION"
+
+
+def test_symlinks_do_not_lead_out(osmosis, workspace, platform, run, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    root = workspace / ".osmosis/evals/calm"
+    root.mkdir(parents=True)
+    (root / "trajectories").symlink_to(outside)
+    run({"trajectories/row_0_run_0.json": b"x"})
+    assert download(osmosis).json["status"] == "partial"
+    assert list(outside.iterdir()) == []
+
+
+def test_expired_addresses_are_renewed_and_broken_files_reported_without_their_address(
+    osmosis, workspace, platform, run
+):
+    by_path = run({"metrics.json": b"{}", "summary.jsonl": b"abc"}, sizes={"summary.jsonl": 99})
+    expired = ("GET", by_path["metrics.json"])
+    platform.routes[expired].insert(0, SimpleNamespace(status=403, body=None, headers={}, content=b""))
+    ran = download(osmosis)
+    assert ran.json["resource"]["files_downloaded"] == 1
+    failed = ran.json["resource"]["files_failed"]
+    assert failed[0]["path"] == "summary.jsonl"
+    assert "expected 99 bytes, got 3" in failed[0]["error"]
+    assert "s3cret" not in ran.out + ran.err
+    assert platform.calls().count(f"GET {by_path['summary.jsonl']}") == 3
+    assert platform.calls().count(f"POST {URLS}") == 2
+    root = workspace / ".osmosis/evals/calm"
+    assert [path.name for path in root.iterdir()] == ["metrics.json"]
+
+
+def test_redirects_are_followed_to_safe_places_only(osmosis, workspace, platform, run):
+    by_path = run({"metrics.json": b"{}", "summary.jsonl": b"abc"})
+    platform.routes[("GET", by_path["metrics.json"])] = [
+        SimpleNamespace(status=302, body=None, headers={"Location": "/real"}, content=b"")
+    ]
+    platform.on("GET", "/real", content=b"{}")
+    platform.routes[("GET", by_path["summary.jsonl"])] = [
+        SimpleNamespace(status=302, body=None, headers={"Location": "http://example.com/x"}, content=b"")
+    ]
+    ran = download(osmosis)
+    assert ran.json["resource"]["files_downloaded"] == 1
+    assert "not encrypted" in ran.json["resource"]["files_failed"][0]["error"]
+
+
+def test_much_data_is_confirmed(osmosis, workspace, platform, run):
+    run({"metrics.json": b"{}"}, sizes={"metrics.json": 100 * 1024 * 1024 + 1})
+    ran = download(osmosis)
+    assert ran.error["code"] == "INTERACTIVE_REQUIRED"
+    assert ran.error["details"]["summary"]["Download size"] == "100.0 MB"
+    assert "metrics, trajectories" in ran.error["details"]["notes"][0]
+
+
+def test_many_files_get_their_addresses_in_batches(osmosis, workspace, platform, run, monkeypatch):
+    monkeypatch.setattr(transfer, "_BATCH", 3)
+    run({f"trajectories/row_{row}_run_0.json": b"x" for row in range(7)})
+    assert download(osmosis).json["resource"]["files_downloaded"] == 7
+    sizes = [len(request.json["items"]) for request in platform.requests if request.path == URLS]
+    assert sizes == [3, 3, 1]
+
+
+def test_the_root_may_be_chosen_but_not_a_file(osmosis, workspace, platform, run):
+    run({"metrics.json": b"{}"})
+    assert download(osmosis, "-o", "here").json["resource"]["output_path"] == str(workspace / "here")
+    (workspace / "file").write_text("")
+    assert "is a file" in download(osmosis, "-o", "file").error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("calm-fox", "calm-fox"),
+        ("Calm-Fox", "Calm-Fox--ev_1"),
+        ("a b", "a_b--ev_1"),
+        ("con", "con--ev_1"),
+        ("_x_", "x--ev_1"),
+        (None, "ev_1"),
+    ],
+)
+def test_two_runs_never_share_a_folder(name, folder):
+    assert run_folder_name(name, "ev_1") == folder
+    assert len(run_folder_name("A" * 300, "ev_1")) == 255
