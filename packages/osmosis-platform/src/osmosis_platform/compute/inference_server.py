@@ -192,7 +192,7 @@ class InferenceServer:
                     if known.base_models.get(name) != path:
                         _done(client.put("/admin/base-models", json={"name": name, "path": path}))
                 for name in known.adapters.keys() - wanted.adapters.keys():
-                    _done(client.delete(f"/admin/adapters/{quote(name, safe='')}"), missing_is_fine=True)
+                    _done(client.delete(f"/admin/adapters/{quote(name, safe='')}"))
                 for name, (base, folder) in wanted.adapters.items():
                     if known.adapters.get(name) != (base, folder):
                         _done(
@@ -227,10 +227,10 @@ class InferenceServer:
                 self._closed.wait(1.0)
 
 
-def _done(answer: httpx.Response, *, missing_is_fine: bool = False) -> None:
-    if answer.status_code == 404 and missing_is_fine:
-        return
+def _done(answer: httpx.Response) -> None:
+    """A model that the server refuses is not served, and that is all: the others are not to suffer for it."""
+    what = f"{answer.request.method} {answer.request.url.path}"
+    if answer.is_server_error:
+        raise Unavailable(f"The inference server failed at {what}. Try again shortly.")
     if answer.is_error:
-        raise Unavailable(
-            f"The inference server refused {answer.request.method} {answer.request.url.path}: {answer.text[:300]}"
-        )
+        log.error("the inference server refused %s: %s", what, answer.text[:500])
