@@ -51,6 +51,7 @@ class InferenceServer:
         self._guard = threading.RLock()
         self._child: Child | None = None
         self._url = ""
+        self._port: int | None = None
         self._known = Wanted({}, {})
         self._failures = 0
         self._not_before = 0.0
@@ -117,7 +118,8 @@ class InferenceServer:
         if self._child is not None:
             self._child.kill()  # it has ended; this closes its pipes
         wanted = self._wanted()
-        port = free_port()
+        # A restart keeps the port: running evaluations hold the address and wait for it to answer again.
+        port = self._port or free_port()
         child = self._spawner.start(
             self._command,
             env=worker_env(),
@@ -131,10 +133,11 @@ class InferenceServer:
             self._wait_ready(child, time.monotonic() + START_SECONDS, interrupted)
         except Unavailable:
             child.kill()
+            self._port = None
             self._failures += 1
             self._not_before = time.monotonic() + min(2.0 ** (self._failures - 1), _LONGEST_BACKOFF)
             raise
-        self._failures, self._known = 0, wanted
+        self._failures, self._known, self._port = 0, wanted, port
         if self._monitor is None:
             self._monitor = threading.Thread(target=self._watch, name="inference-monitor", daemon=True)
             self._monitor.start()

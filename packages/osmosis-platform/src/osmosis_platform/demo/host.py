@@ -71,9 +71,7 @@ class Host:
                 user = create_user(session, email=EMAIL, name="Demo Owner", password=password)
                 workspace = create_workspace(session, name=WORKSPACE, owner=user)
                 _, token = create_token(session, user.id, name="demo")
-                _, api_key = create_api_key(
-                    session, workspace_id=workspace.id, name="demo", creator_id=user.id
-                )
+                _, api_key = create_key(session, workspace.id, user, "demo")
                 repository = create_repository(
                     session, platform, workspace, "agents", author=user, write_tree=write_workspace
                 )
