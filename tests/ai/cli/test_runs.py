@@ -277,9 +277,26 @@ def test_eval_info(osmosis, workspace, platform, context):
     platform.on("GET", "/eval-runs/Calm-Heron", EVAL_DETAIL)
     platform.on("GET", "/eval-runs/ev-000001/metrics", EVAL_METRICS)
     data = osmosis("eval", "info", "Calm-Heron", "--json").json["data"]
-    assert set(data) == set(context) | set(
-        ["eval_run", "summary", "config", "results", "model", "dataset", "rollout", "entrypoint", "commit_sha", "branch", "env_config", "resolved_secret_scopes", "dataset_df_stats", "metrics", "metrics_available", "metrics_error", "output_path", "save_warning"]
-    )
+    assert set(data) == set(context) | {
+        "eval_run",
+        "summary",
+        "config",
+        "results",
+        "model",
+        "dataset",
+        "rollout",
+        "entrypoint",
+        "commit_sha",
+        "branch",
+        "env_config",
+        "resolved_secret_scopes",
+        "dataset_df_stats",
+        "metrics",
+        "metrics_available",
+        "metrics_error",
+        "output_path",
+        "save_warning",
+    }
     assert data["model"] == "openai/gpt-5-mini"
     assert data["summary"]["dataset_rows"] == 100
     assert data["summary"]["progress"] == {"completed": 5, "total": 8, "unit": "samples"}
