@@ -6,6 +6,7 @@ read off the template itself, so that a renamed or fine-tuned model behaves like
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,9 @@ STOP_TOKENS = (
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
 _MARK = "zqOsmosisAnswerMarkqz"
+# A private-use character that parts text which must not be read as one token; doubled it stands for itself.
+_BREAK = "\U0010fffd"
+_SINGLE_BREAK = re.compile(f"(?<!{_BREAK}){_BREAK}(?!{_BREAK})")
 _PROBE_TOOL: Tool = {
     "type": "function",
     "function": {
@@ -64,6 +68,8 @@ class ChatTemplate:
                 "the model's tokenizer has no chat template; serve or train an instruct or chat model"
             )
         self.tokenizer = tokenizer
+        special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._forgeable = re.compile("|".join(map(re.escape, [_BREAK, *special])))
         self.stop_ids, self.stop_texts = self._find_stops()
         self.opens_reasoning = self._generation_prompt().rstrip().endswith(THINK_OPEN)
         self.shows_tools = self._shows([{"role": "user", "content": "u"}], "probe_tool_qz", [_PROBE_TOOL])
@@ -79,7 +85,10 @@ class ChatTemplate:
         self.tool_format = self._find_tool_format()
 
     def text(self, messages: Sequence[Message], tools: Sequence[Tool], *, generate: bool) -> str:
-        """The text of normalised messages, with the generation prompt if `generate`."""
+        """The text of normalised messages, with the generation prompt if `generate`; made for `ids`.
+
+        Control tokens spelled out in a message (a web page that says `<|im_end|>`) are parted, so that they stay words.
+        """
         if tools and not self.shows_tools:
             raise ChatTemplateError("this model's chat template has no place for tools", param="tools")
         if not self.shows_late_system and any(m["role"] == "system" for m in messages[1:]):
@@ -87,11 +96,26 @@ class ChatTemplate:
                 "this model's chat template takes system messages only before the first user message; "
                 "send later instructions as user messages"
             )
-        return self._render(messages, tools, generate=generate)
+        return self._render([self._defused(message) for message in messages], tools, generate=generate)
 
     def ids(self, text: str) -> list[int]:
-        """Tokens of rendered text; marks such as the turn's end become their own tokens."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        """Tokens of rendered text; the template's own marks, such as the turn's end, become their own tokens."""
+        if _BREAK not in text:
+            return list(self.tokenizer.encode(text, add_special_tokens=False))
+        parts = [part.replace(_BREAK * 2, _BREAK) for part in _SINGLE_BREAK.split(text)]
+        return [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
+
+    def _defused(self, message: Message) -> Message:
+        if not any(
+            self._forgeable.search(message.get(field, "")) for field in ("content", "reasoning_content")
+        ):
+            return message
+
+        def part(match: re.Match[str]) -> str:
+            return match[0][0] + _BREAK + match[0][1:]
+
+        fields = ("content", "reasoning_content")
+        return {k: self._forgeable.sub(part, v) if k in fields else v for k, v in message.items()}
 
     def text_after_answer(self, messages: Sequence[Message], tools: Sequence[Tool], count: int) -> str:
         """The text that follows the answer `messages[count - 1]`, from its end-of-turn mark on, generation prompt included.
