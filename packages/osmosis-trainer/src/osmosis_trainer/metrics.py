@@ -84,7 +84,7 @@ def learner_metrics(*sources: Mapping[str, float]) -> dict[str, float]:
 
 
 def reward_interval(samples_by_row: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    """Mean reward and the half-width of its 95 % interval: 1.96 standard errors of the row means.
+    """Mean reward and the half-width of its 95 % interval (Student's t over the row means).
 
     Samples of one row are not independent of each other, rows are: the row is the unit. None without any reward; the
     half-width is NaN with fewer than two rows.
@@ -92,8 +92,29 @@ def reward_interval(samples_by_row: Sequence[Sequence[float]]) -> tuple[float, f
     means = [statistics.fmean(rewards) for rewards in samples_by_row if rewards]
     if not means:
         return None
-    half = 1.96 * statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    if len(means) < 2:
+        return means[0], math.nan
+    half = student_t_975(len(means) - 1) * statistics.stdev(means) / math.sqrt(len(means))
     return statistics.fmean(means), half
+
+
+def student_t_975(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t: exact for 1 and 2 degrees of freedom, else within 0.1 %.
+
+    Cornish-Fisher expansion, Abramowitz and Stegun, 26.7.5.
+    """
+    if freedom == 1:
+        return math.tan(math.pi * 0.475)
+    if freedom == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    z, n = 1.959963984540054, freedom
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / n**power for power, term in enumerate(terms, start=1))
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float]:
