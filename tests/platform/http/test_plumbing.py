@@ -156,3 +156,18 @@ def test_signal_is_only_on_success(client: httpx.Client) -> None:
     answer = client.get("/api/cli/verify", headers={"X-Osmosis-CLI-Version": "0.3.1"})
     assert answer.status_code == 401
     assert "x-osmosis-version-status" not in answer.headers
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_large_json_is_refused_while_it_arrives(client: httpx.Client, chunked: bool) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(64):
+            yield b" " * 2**20
+
+    content = pieces() if chunked else b" " * (17 * 2**20)
+    answer = client.post(
+        "/api/cli/device/authorize", content=content, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 413
+    assert "16 MiB" in answer.json()["error"]
+    assert answer.headers["x-request-id"]

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from osmosis_platform.context import Platform
 from osmosis_platform.health import router as health
+from osmosis_platform.http.body_limit import BodyLimit
 from osmosis_platform.http.errors import install_error_handlers
 from osmosis_platform.http.middleware import RequestMiddleware
 from osmosis_platform.http.routing import restore_slashes
@@ -46,6 +47,7 @@ def create_app(platform: Platform) -> FastAPI:
     )
     app.state.platform = platform
     install_error_handlers(app)
+    app.add_middleware(BodyLimit)
     app.add_middleware(
         RequestMiddleware,
         versions=VersionPolicy.of(settings.minimum_cli_version, settings.deprecated_cli_version),

@@ -69,8 +69,11 @@ class Settings(BaseSettings):
 
     @property
     def resolved_public_url(self) -> str:
-        """The public address without trailing slash."""
-        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+        """The public address without trailing slash; this machine's own where the platform listens on every address."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
     def resolved_key_file(self) -> Path:

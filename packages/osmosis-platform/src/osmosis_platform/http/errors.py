@@ -22,9 +22,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
 
 
-def error_response(
-    request: Request, error: PlatformError, headers: dict[str, str] | None = None
-) -> Response:
+def error_response(request: Request, error: PlatformError, headers: dict[str, str] | None = None) -> Response:
     """The page for a browser that shows pages, else the envelope. The API never answers with a page."""
     if not request.scope["path"].startswith(("/api/", "/v1/")):
         page = error_page(request, error)
