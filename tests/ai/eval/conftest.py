@@ -1,6 +1,7 @@
 """A real rollout server in a process of its own, and an inference server that can be told to misbehave."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -36,8 +37,8 @@ class RolloutServer:
 def start_rollout_server(tmp_path_factory) -> Iterator[Callable[..., RolloutServer]]:
     running: list[RolloutServer] = []
 
-    def start(port: int = 0) -> RolloutServer:
-        root = tmp_path_factory.mktemp("artifacts")
+    def start(port: int = 0, root: Path | None = None) -> RolloutServer:
+        root = root or tmp_path_factory.mktemp("artifacts")
         if not port:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
@@ -96,8 +97,8 @@ class Inference:
             return JSONResponse({"error": {"message": "wrong key", "type": "auth"}}, status_code=401)
         async with self.seen:
             self.requests.append(body)
+            status = self.trouble.pop(0) if self.trouble else self.always
             self.seen.notify_all()
-        status = self.trouble.pop(0) if self.trouble else self.always
         if status is not None:
             error = {"error": {"message": "trouble", "type": "server_error", "code": "t"}}
             return JSONResponse(error, status_code=status)
@@ -184,6 +185,74 @@ class MemorySink:
 
     def log(self, message: str, *, level: str = "info", details: Any = None) -> None:
         self.logs.append(message)
+
+
+@dataclass
+class Worker:
+    """A running ``python -m osmosis_ai.eval.worker``."""
+
+    process: asyncio.subprocess.Process
+
+    async def exit_status(self) -> int:
+        errors = await asyncio.wait_for(self.process.stderr.read(), 60)
+        assert b"secret-key-123" not in errors
+        return await self.process.wait()
+
+
+@pytest.fixture
+async def start_worker(agent, platform, inference, tmp_path) -> AsyncIterator[Callable[..., Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    workers: list[Worker] = []
+
+    async def start(
+        count: int, *, todo: dict[int, str] | None = None, api_key: str = "secret-key-123", **evaluation: Any
+    ):
+        rows = MemoryRows(count, todo).read(list(range(count)))
+        table = [
+            {
+                "row_index": row.row_index,
+                "system_prompt": None,
+                "user_prompt": row.messages[0]["content"],
+                "ground_truth": row.label,
+                "metadata": json.dumps(row.metadata) if row.metadata else None,
+            }
+            for row in rows
+        ]
+        names = ("system_prompt", "user_prompt", "ground_truth", "metadata")
+        schema = pa.schema([("row_index", pa.int64()), *((name, pa.string()) for name in names)])
+        pq.write_table(pa.Table.from_pylist(table, schema=schema), tmp_path / "rows.parquet")
+        spec = {
+            "kind": "eval",
+            "run_id": "run-1",
+            "run_name": "my-run",
+            "api_url": platform.url,
+            "run_token": platform.token,
+            "work_dir": str(tmp_path / "work"),
+            "rollout_url": agent.url,
+            "rollout_instance_id": agent.instance_id,
+            "artifact_root": str(agent.artifact_root),
+            "dataset_path": str(tmp_path / "rows.parquet"),
+            "dataset_rows": count,
+            "config": {"experiment": {}, "evaluation": {"limit": count, **evaluation}, "advanced": {}},
+            "policy": {"kind": "hosted", "base_url": inference.url, "api_key": api_key, "model": "policy"},
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "osmosis_ai.eval.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        process.stdin.write(json.dumps(spec).encode() + b"\n")
+        await process.stdin.drain()
+        workers.append(Worker(process))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        if worker.process.returncode is None:
+            worker.process.kill()
+        await worker.process.wait()
 
 
 @pytest.fixture

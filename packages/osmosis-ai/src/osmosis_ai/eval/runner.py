@@ -178,13 +178,21 @@ class EvalRunner:
         attempts: asyncio.Queue[_Attempt | None] = asyncio.Queue(concurrency)
         # Trajectories are waited for outside the slots: the next rollout starts while the last one's files arrive.
         delivering = asyncio.Semaphore(2 * concurrency)
-        async with asyncio.TaskGroup() as group:
-            feeder = group.create_task(self._feed(attempts, concurrency))
-            workers = [group.create_task(self._work(attempts, delivering, group)) for _ in range(concurrency)]
-            watcher = group.create_task(self._end_early([feeder, *workers]))
-            await asyncio.wait(workers)
-            watcher.cancel()
-            feeder.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                feeder = group.create_task(self._feed(attempts, concurrency))
+                workers = [
+                    group.create_task(self._work(attempts, delivering, group)) for _ in range(concurrency)
+                ]
+                watcher = group.create_task(self._end_early([feeder, *workers]))
+                await asyncio.wait(workers)
+                watcher.cancel()
+                feeder.cancel()
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        # A worker may have been cancelled between a verdict and its delivery.
+        for verdict in list(self._verdicts.values()):
+            await self._deliver(verdict)
 
     async def _feed(self, attempts: asyncio.Queue[_Attempt | None], workers: int) -> None:
         async for attempt in self._ahead():
