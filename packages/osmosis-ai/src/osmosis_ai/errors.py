@@ -16,7 +16,9 @@ class OsmosisError(Exception):
 
     default_code: ClassVar[str] = "ERROR"
 
-    def __init__(self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
