@@ -1,0 +1,82 @@
+"""Learner throughput: one optimizer step over 8 groups of 8 two-turn rollouts, against a plain padded loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import torch
+
+from benchmarks import multiply_workload as workload
+from benchmarks.result import CpuClock, Result
+from osmosis_trainer.engines.protocol import Objective, TrainingRow
+
+REPEATS = 3
+MICRO_BATCH = 8
+
+
+def run() -> list[Result]:
+    """Tokens of the rows (shared ones counted in every row) per CPU-second."""
+    tokenizer, ours = asyncio.run(_ours())
+    rows = workload.rows(tokenizer)
+    theirs = _padded_loop(rows)
+    return [
+        Result(
+            "learner, groups share their prompt",
+            ours,
+            "tokens/CPU-s",
+            "padded loop, micro-batches of 8",
+            ours / theirs,
+        )
+    ]
+
+
+async def _ours() -> tuple[Any, float]:
+    engine = workload.engine()
+    rows = workload.rows(engine.tokenizer)
+    clock = CpuClock()
+    try:
+        for attempt in range(REPEATS + 1):
+            start = CpuClock() if attempt == 0 else clock
+            with start.running():
+                await engine.forward_backward(rows, Objective())
+                await engine.optim_step(lr=1e-4, max_grad_norm=1.0)
+    finally:
+        await engine.close()
+    return engine.tokenizer, REPEATS * sum(len(row.token_ids) for row in rows) / clock.seconds
+
+
+def _padded_loop(rows: list[TrainingRow]) -> float:
+    """The loop everyone writes first: pad, full logits, clipped loss on the mask, accumulate, step."""
+    model = workload.peft_model().train()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.0)
+    trained = sum(sum(row.mask) for row in rows)
+    clock = CpuClock()
+    for attempt in range(REPEATS + 1):
+        counting = CpuClock() if attempt == 0 else clock
+        with counting.running():
+            for start in range(0, len(rows), MICRO_BATCH):
+                _padded_micro_batch(model, rows[start : start + MICRO_BATCH], trained)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return REPEATS * sum(len(row.token_ids) for row in rows) / clock.seconds
+
+
+def _padded_micro_batch(model: Any, rows: list[TrainingRow], trained: int) -> None:
+    width = max(len(row.token_ids) for row in rows)
+
+    def pad(values: list[list[Any]]) -> torch.Tensor:
+        return torch.tensor([v + [0] * (width - len(v)) for v in values])
+
+    ids = pad([row.token_ids for row in rows])
+    attention = pad([[1] * len(row.token_ids) for row in rows])
+    mask = pad([row.mask for row in rows])[:, 1:]
+    old = pad([row.logprobs for row in rows])[:, 1:]
+    advantage = torch.tensor([row.advantage for row in rows])[:, None]
+    logits = model(input_ids=ids, attention_mask=attention, use_cache=False).logits[:, :-1]
+    new = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None])[..., 0]
+    ratio = (new - old).exp()
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+    (-(surrogate * mask).sum() / trained).backward()
