@@ -205,6 +205,8 @@ class UvEnvironments:
         scratch.mkdir()
         (scratch / "pyproject.toml").write_bytes(project.pyproject)
         arguments = ["pip", "install", "--python", str(target / "bin" / "python"), "--no-progress"]
+        # The environment is read-only afterwards: without this every start would compile every import anew.
+        arguments += ["--compile-bytecode"]
         if project.lock is not None:
             (scratch / "uv.lock").write_bytes(project.lock)
             arguments += ["--requirement", self._locked(scratch, options)]

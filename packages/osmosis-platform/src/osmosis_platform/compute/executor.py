@@ -137,6 +137,7 @@ class RunExecution:
                     self.supervisor.sandbox,
                     self.platform.settings.rollout_memory_mb * 1024**2,
                 )
+                run_log.say(f"Importing {plan.entrypoint} of rollout {plan.rollout_name} at commit {plan.commit_sha[:8]}.")
                 check_entrypoint(self.supervisor.spawner, place, plan.entrypoint, plan.rollout_env)
                 return self._supervise(plan, place, run_log)
         except RunFailed as error:
@@ -173,6 +174,7 @@ class RunExecution:
         restarts, progress = 0, self._progress()
         try:
             while True:
+                run_log.say("Starting the rollout server.")
                 server.start()
                 self._raise_if_interrupted()
                 if self._stop_requested(now=True):

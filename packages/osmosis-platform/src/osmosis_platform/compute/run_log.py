@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,17 @@ _FLUSH_SECONDS = 0.5
 _LINES_PER_SECOND = 100.0
 _BURST = 1000.0
 _LONGEST = 4000
+
+
+_LEVEL = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b")
+
+
+def level_of(line: str) -> str:
+    """The level of a line of output, as logging libraries write it near the line's beginning."""
+    match = _LEVEL.search(line, 0, 60)
+    if match is None:
+        return "error" if line.startswith("Traceback (most recent call last)") else "info"
+    return "warning" if match[1] == "WARNING" else "error"
 
 
 class RunLog:
@@ -55,7 +67,7 @@ class RunLog:
         def receive(line: str) -> None:
             with self._guard:
                 if self._take():
-                    self._add(line, "info", step)
+                    self._add(line, level_of(line), step)
                 else:
                     self._dropped += 1
 
