@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import signal
 import socket
@@ -96,8 +97,6 @@ def folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Iterator[Path]:
     monkeypatch.delenv("OSMOSIS_PASSWORD", raising=False)
-    import logging
-
     handlers, level = logging.root.handlers[:], logging.root.level
     yield tmp_path / "data"
     logging.root.handlers[:] = handlers

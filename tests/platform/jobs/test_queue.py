@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import utc_now
@@ -175,3 +175,19 @@ def test_start_releases_the_leases_of_this_folder_only(platform: Platform) -> No
     assert fresh.release_leases_of_this_place() == 1
     assert row(platform, mine).status == "queued"
     assert row(platform, other).status == "running"
+
+
+def test_jobs_that_ended_long_ago_are_forgotten(platform: Platform) -> None:
+    waiting = add(platform, run_at=utc_now() + timedelta(hours=1))
+    old, fresh = add(platform), add(platform)
+    for _ in range(2):
+        job = take(platform)
+        with platform.database.write() as session:
+            platform.jobs.finish(session, job)
+    with platform.database.write() as session:
+        long_ago = utc_now() - timedelta(days=8)
+        session.execute(update(Job).where(Job.id == old).values(finished_at=long_ago))
+        session.execute(update(Job).where(Job.id == waiting).values(created_at=long_ago))
+    assert platform.jobs.forget_ended() == 1
+    with platform.database.read() as session:
+        assert set(session.scalars(select(Job.id))) == {waiting, fresh}

@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import logging
-
 from fastapi import APIRouter, Depends, FastAPI
 
+from osmosis_platform import health
+from osmosis_platform.accounts import api as accounts_api
+from osmosis_platform.accounts import views as accounts_views
+from osmosis_platform.adapters import api as adapters_api
+from osmosis_platform.adapters import views as adapters_views
 from osmosis_platform.context import Platform
-from osmosis_platform.health import router as health
+from osmosis_platform.datasets import api as datasets_api
+from osmosis_platform.datasets import views as datasets_views
+from osmosis_platform.evaluation import api as evaluation_api
 from osmosis_platform.http.body_limit import BodyLimit
 from osmosis_platform.http.errors import install_error_handlers
 from osmosis_platform.http.middleware import RequestMiddleware
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
+from osmosis_platform.inference import api as inference_api
+from osmosis_platform.repositories import api as repositories_api
+from osmosis_platform.rollouts import api as rollouts_api
+from osmosis_platform.rollouts import views as rollouts_views
+from osmosis_platform.runs import api as runs_api
+from osmosis_platform.runs import views as runs_views
+from osmosis_platform.secrets import api as secrets_api
+from osmosis_platform.storage import api as storage_api
+from osmosis_platform.training import api as training_api
 from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
+from osmosis_platform.workspaces import api as workspaces_api
+from osmosis_platform.workspaces import views as workspaces_views
 
-DOMAINS = (
-    "accounts",
-    "workspaces",
-    "secrets",
-    "datasets",
-    "repositories",
-    "rollouts",
-    "runs",
-    "evaluation",
-    "training",
-    "adapters",
-    "inference",
-    "storage",
+APIS: tuple[APIRouter, ...] = (
+    accounts_api.router,
+    workspaces_api.router,
+    secrets_api.router,
+    datasets_api.router,
+    repositories_api.router,
+    rollouts_api.router,
+    runs_api.router,
+    evaluation_api.router,
+    training_api.router,
+    adapters_api.router,
+    inference_api.router,
+    storage_api.router,
+)
+# After the APIs: a page's address begins with the name of a workspace, which could be any word.
+PAGES: tuple[APIRouter, ...] = (
+    accounts_views.router,
+    workspaces_views.router,
+    datasets_views.router,
+    rollouts_views.router,
+    runs_views.router,
+    adapters_views.router,
 )
 
 
@@ -52,21 +75,8 @@ def create_app(platform: Platform) -> FastAPI:
         RequestMiddleware,
         versions=VersionPolicy.of(settings.minimum_cli_version, settings.deprecated_cli_version),
     )
-    app.include_router(health)
+    app.include_router(health.router)
     mount_static(app)
-    for router in _routers():
+    for router in (*APIS, *PAGES):
         app.include_router(router)
     return app
-
-
-def _routers() -> list[APIRouter]:
-    found = []
-    for face in ("api", "views"):
-        for domain in DOMAINS:
-            name = f"osmosis_platform.{domain}.{face}"
-            if importlib.util.find_spec(name) is not None:
-                try:
-                    found.append(importlib.import_module(name).router)
-                except ImportError as error:
-                    logging.getLogger(__name__).warning("%s is left out: %s", name, error)
-    return found

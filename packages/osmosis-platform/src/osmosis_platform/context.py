@@ -82,6 +82,7 @@ def open_platform(settings: Settings, *, exclusive: bool = True) -> Platform:
         )
         if exclusive:
             platform.jobs.release_leases_of_this_place()
+            platform.jobs.forget_ended()
             platform.blobs.clear_incoming()
     except BaseException:
         if lock is not None:
