@@ -296,6 +296,21 @@ def test_missing_dependencies_only_warn(osmosis, workspace, platform, config, so
     assert "The rollout was not checked" in error["details"]["warnings"][0]
 
 
+def test_the_same_rollout_is_not_imported_twice(osmosis, workspace, platform, config, monkeypatch):
+    imports = []
+    monkeypatch.setattr(
+        preflight, "_discover", lambda folder, entrypoint: imports.append(entrypoint) or {"problems": []}
+    )
+    submit_with(osmosis, workspace, config, ROLLOUT)
+    submit_with(osmosis, workspace, config, ROLLOUT)
+    assert imports == ["main.py"]
+    submit_with(osmosis, workspace, config, ROLLOUT + "# changed\n")
+    assert len(imports) == 2
+    (workspace / "rollouts/calc/tools.py").write_text("x = 1")
+    submit_with(osmosis, workspace, config, ROLLOUT)
+    assert len(imports) == 3
+
+
 def test_extras_are_followed(tmp_path, monkeypatch):
     info = tmp_path / "needy-1.0.dist-info"
     info.mkdir()

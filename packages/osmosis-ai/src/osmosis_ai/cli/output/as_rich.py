@@ -1,5 +1,6 @@
 """Rich mode: tables and colours for people."""
 
+import os
 import sys
 
 from rich import box
@@ -10,6 +11,7 @@ from rich.text import Text
 from osmosis_ai.cli.output.as_text import operation_message
 from osmosis_ai.cli.output.results import DetailResult, ListResult, OperationResult, Result, SectionedResult
 
+_FILE_WIDTH = 200
 _STATUS_STYLES = {
     "success": "green",
     "noop": "dim",
@@ -22,7 +24,9 @@ _STATUS_STYLES = {
 
 def print_result(result: Result) -> None:
     """Print a result on standard output. Cells are text, never markup."""
-    console = Console(file=sys.stdout, soft_wrap=False, highlight=False)
+    # A file or a pipe has no width; the usual guess of 80 columns would break words in tables.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _FILE_WIDTH
+    console = Console(file=sys.stdout, width=width, highlight=False)
     match result:
         case ListResult():
             _list(console, result)

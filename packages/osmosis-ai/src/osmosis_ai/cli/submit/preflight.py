@@ -8,6 +8,7 @@ from typing import Any
 
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.submit.dependencies import unmet_dependencies
+from osmosis_ai.cli.submit.passed import passed_before, remember
 
 _TIMEOUT_S = 120
 
@@ -27,6 +28,9 @@ def check_rollout(workspace_dir: Path, rollout: str, entrypoint: str) -> list[st
             f"The rollout was not checked: these dependencies are not installed here: {', '.join(unmet)}. "
             f"Install them with: pip install -e rollouts/{rollout}"
         ]
+    seen = passed_before(folder, entrypoint)
+    if seen.exists():
+        return []
     found = _discover(folder, entrypoint)
     problems = found.get("problems", [])
     if problems and all(problem["code"] == "MISSING_DEPENDENCY" for problem in problems):
@@ -37,7 +41,10 @@ def check_rollout(workspace_dir: Path, rollout: str, entrypoint: str) -> list[st
             f"Rollout preflight failed for `rollouts/{rollout}/{entrypoint}`:\n{lines}",
             details={"rollout": rollout, "entrypoint": entrypoint, "problems": problems},
         )
-    return [str(warning["message"]) for warning in found.get("warnings", [])]
+    warnings = [str(warning["message"]) for warning in found.get("warnings", [])]
+    if not warnings:
+        remember(seen)
+    return warnings
 
 
 def _discover(folder: Path, entrypoint: str) -> dict[str, Any]:
