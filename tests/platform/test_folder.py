@@ -66,6 +66,12 @@ def test_keys_lie_beside_the_folder_by_default(tmp_path: Path) -> None:
     assert settings.resolved_key_file.exists()
 
 
+def test_keys_in_the_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="OSMOSIS_KEY_FILE"):
+        open_platform(Settings(data_dir=tmp_path / "data", key_file=tmp_path / "data" / "keys.json"))
+    assert not (tmp_path / "data").exists()
+
+
 def test_next_start_releases_jobs_and_commands_beside_it_do_not(platform: Platform) -> None:
     with platform.database.write() as session:
         job_id = platform.jobs.enqueue(session, "light", "work", {}).id

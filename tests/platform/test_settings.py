@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from osmosis_platform.settings import Settings
 
@@ -49,3 +50,8 @@ def test_public_address(given: dict[str, object], expected: str) -> None:
 def test_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OSMOSIS_RUN_SLOTS", "3")
     assert Settings().run_slots == 3
+
+
+def test_version_that_is_none_is_refused_at_the_start() -> None:
+    with pytest.raises(ValidationError, match="not a version"):
+        Settings(minimum_cli_version="latest")

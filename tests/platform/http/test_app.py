@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-import osmosis_platform
 import pytest
+
+import osmosis_platform
 from osmosis_platform.app import APIS, PAGES
 
 PACKAGE = Path(osmosis_platform.__file__).parent

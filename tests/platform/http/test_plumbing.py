@@ -78,6 +78,14 @@ def test_unexpected_error_tells_the_log_but_not_the_caller(
     assert "req-7" in caplog.text
 
 
+def test_nobody_writes_lines_into_the_log(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "osmosis_platform"):
+        client.get("/api/a%0AERROR%20forged?password=hunter2")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "osmosis_platform.http"]
+    assert line.startswith("GET /api/a%0AERROR%20forged 404 ")
+    assert "hunter2" not in caplog.text
+
+
 def test_unsafe_request_id_is_replaced(probe: httpx.Client) -> None:
     given = "a b" + "c" * 100
     got = probe.get("/health", headers={"X-Request-Id": given}).headers["x-request-id"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from osmosis_platform.accounts.limits import AccountLimits
 from osmosis_platform.db.migrate import migrate
 from osmosis_platform.db.session import Database
+from osmosis_platform.errors import CannotStart
 from osmosis_platform.folder import FolderLock, prepare_folder
 from osmosis_platform.jobs.queue import JobQueue
 from osmosis_platform.repositories.git import GitHost
@@ -63,6 +64,11 @@ def open_platform(settings: Settings, *, exclusive: bool = True) -> Platform:
     version.
     """
     folder = settings.data_dir
+    if settings.resolved_key_file.resolve().is_relative_to(folder.resolve()):
+        raise CannotStart(
+            f"The key file {settings.resolved_key_file} lies in the data folder, where a copy of the data would reveal every secret. "
+            "Put it elsewhere and set OSMOSIS_KEY_FILE."
+        )
     prepare_folder(folder)
     lock = FolderLock.acquire(folder) if exclusive else None
     try:

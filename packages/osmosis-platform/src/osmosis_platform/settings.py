@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -78,4 +79,13 @@ class Settings(BaseSettings):
     @property
     def resolved_key_file(self) -> Path:
         """Where the master keys lie: outside the data folder, so that a copy of the data reveals no secret."""
-        return self.key_file or self.data_dir.with_name(self.data_dir.name + ".keys.json")
+        folder = self.data_dir.resolve()
+        return self.key_file or folder.with_name(folder.name + ".keys.json")
+
+    @field_validator("minimum_cli_version", "deprecated_cli_version")
+    @classmethod
+    def _is_version(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else str(Version(value))
+        except InvalidVersion:
+            raise ValueError(f"{value!r} is not a version such as 0.3.0") from None

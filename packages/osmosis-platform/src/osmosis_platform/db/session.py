@@ -44,7 +44,10 @@ class Database:
         self.url = url
         self.engine = make_engine(url)
         self._write = sessionmaker(self.engine, expire_on_commit=False)
-        self._read = sessionmaker(self.engine.execution_options(read_only=True), expire_on_commit=False)
+        reading = self.engine.execution_options(read_only=True)
+        if not url.startswith("sqlite"):  # where a snapshot is the default
+            reading = reading.execution_options(isolation_level="REPEATABLE READ")
+        self._read = sessionmaker(reading, expire_on_commit=False)
 
     @contextmanager
     def write(self) -> Iterator[Session]:

@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 from typing import cast
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -74,7 +74,7 @@ class RequestMiddleware:
             else:
                 await self.app(scope, receive, send_with_headers)
         except Exception:
-            log.exception("request %s: %s %s failed", request_id, scope["method"], scope["path"])
+            log.exception("request %s: %s %s failed", request_id, scope["method"], raw_path(scope))
             if status:
                 raise
             error = PlatformError(
@@ -87,11 +87,17 @@ class RequestMiddleware:
             log.info(
                 "%s %s %d %.1f ms request=%s",
                 scope["method"],
-                scope["path"].replace(ENCODED_SLASH, "%2F"),
+                raw_path(scope),
                 status,
                 (time.perf_counter() - started) * 1000,
                 request_id,
             )
+
+
+def raw_path(scope: Scope) -> str:
+    """The path as it was sent, for the log: percent-encoded, so that nobody can write lines of their own into it."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    return raw.partition(b"?")[0].decode("ascii", "backslashreplace")
 
 
 def keep_encoded_slashes(scope: Scope) -> None:
