@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distribution
@@ -16,6 +17,7 @@ from osmosis_platform.compute import environments
 from osmosis_platform.compute.children import Spawner
 from osmosis_platform.compute.environments import BuildOptions, UvEnvironments, environment_key, read_project
 from osmosis_platform.compute.failures import RunFailed
+from osmosis_platform.compute.sandbox import choose_sandbox
 from osmosis_platform.compute.wheel import SdkWheel, sdk_wheel
 from osmosis_platform.settings import Settings
 
@@ -73,7 +75,7 @@ def sdk(tmp_path: Path) -> SdkWheel:
 
 @pytest.fixture
 def builder(tmp_path: Path, sdk: SdkWheel, spawner: Spawner) -> UvEnvironments:
-    return UvEnvironments(tmp_path / "environments", lambda: sdk, spawner)
+    return UvEnvironments(tmp_path / "environments", lambda: sdk, spawner, choose_sandbox("auto"))
 
 
 def project(tmp_path: Path, dependencies: list[str], more: str = "", name: str = "project") -> Path:
@@ -94,6 +96,8 @@ def test_the_sdk_and_its_extras_are_the_platforms_own(
         done = spawner.run([str(environment.python), "-c", script], env={}, cwd=tmp_path, timeout=30)
     assert done.stdout == "0.3.0\n", done.stderr
     assert said[0].startswith("Building the rollout's environment")
+    site = environment.python.parent.parent / "lib"
+    assert list(site.rglob("osmosis_ai/__pycache__/*.pyc")), "the import of a run needs no compilation"
     said.clear()
     with builder.use(folder, OFFLINE, said.append) as again:
         assert again == environment
@@ -176,3 +180,23 @@ def test_the_real_sdk_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
     assert "osmosis_ai/py.typed" in names
     assert not [name for name in names if name.endswith(".pyc")]
     assert "Provides-Extra: server" in metadata
+
+
+def test_a_lock_decides_the_versions_but_not_the_sdk(
+    builder: UvEnvironments, tmp_path: Path, shelf: Path, spawner: Spawner
+) -> None:
+    from uv import find_uv_bin
+
+    folder = project(tmp_path, ["osmosis-ai[server]", "helping-hand"], 'requires-python = ">=3.12"\n')
+    env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_PYTHON": sys.executable}
+    done = spawner.run([find_uv_bin(), "lock", "--offline"], env=env, cwd=folder, timeout=60)
+    assert done.returncode == 0, done.stderr
+    tiny_wheel(shelf, "helping_hand", "2.0")
+    question = "import importlib.metadata as m; print(m.version('helping-hand'), m.version('osmosis-ai'))"
+    with builder.use(folder, OFFLINE, lambda line: None) as environment:
+        done = spawner.run([str(environment.python), "-c", question], env={}, cwd=tmp_path, timeout=30)
+    assert done.stdout == "1.0 0.3.0\n", done.stderr
+    (folder / "uv.lock").unlink()
+    with builder.use(folder, OFFLINE, lambda line: None) as environment:
+        done = spawner.run([str(environment.python), "-c", question], env={}, cwd=tmp_path, timeout=30)
+    assert done.stdout == "2.0 0.3.0\n", "without a lock the newest version is taken"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -253,3 +254,13 @@ def test_a_checkpoint_becomes_a_lora_model(
     model = api("GET", f"models/{name}").json()
     assert model["inference_model"] == f"tiny/model:{name}"
     assert model["deployment_status"] is None
+
+
+def test_a_full_disk_is_told(worker: Any, platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: Any, **_kwargs: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(platform.blobs), "writer", full)
+    content = b"x"
+    answer = worker("PUT", f"blobs/{hashlib.sha256(content).hexdigest()}", content=content)
+    assert (answer.status_code, answer.json()["code"]) == (507, "DISK_FULL")

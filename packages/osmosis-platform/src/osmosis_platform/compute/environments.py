@@ -13,6 +13,7 @@ import logging
 import os
 import platform as machine
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -26,14 +27,17 @@ from typing import Protocol
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from osmosis_platform.compute import warm_up
 from osmosis_platform.compute.children import Spawner
 from osmosis_platform.compute.failures import RunFailed
+from osmosis_platform.compute.sandbox import Sandbox
 from osmosis_platform.compute.wheel import PACKAGE, SdkWheel
 
 log = logging.getLogger("osmosis_platform.compute")
 
 KEEP = 12
 _BUILD_SECONDS = 1800.0
+_WARM_UP_SECONDS = 180.0
 _READY = ".ready"
 
 Say = Callable[[str], None]
@@ -55,6 +59,7 @@ class Project:
     pyproject: bytes
     lock: bytes | None
     sdk_extras: tuple[str, ...]
+    requirements: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +94,23 @@ def read_project(folder: Path) -> Project:
     table = content.get("project", {})
     _check_python(table.get("requires-python"))
     extras: set[str] = set()
-    found = False
+    names: list[str] = []
     for text in table.get("dependencies", []):
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, TypeError) as error:
             raise _bad(f"The rollout's pyproject.toml has the dependency {text!r}: {error}") from error
-        if requirement.name.lower().replace("_", "-") == PACKAGE:
-            found = True
+        names.append(requirement.name.lower().replace("_", "-"))
+        if names[-1] == PACKAGE:
             extras |= requirement.extras
-    if not found:
+    if PACKAGE not in names:
         raise _bad(
             f"The rollout's pyproject.toml does not depend on {PACKAGE}; add "
             f'"{PACKAGE}[server]" to its dependencies.'
         )
     lock = folder / "uv.lock"
-    return Project(folder, raw, lock.read_bytes() if lock.is_file() else None, tuple(sorted(extras)))
+    locked = lock.read_bytes() if lock.is_file() else None
+    return Project(folder, raw, locked, tuple(sorted(extras)), tuple(names))
 
 
 def _bad(message: str) -> RunFailed:
@@ -125,8 +131,11 @@ def _check_python(wanted: object) -> None:
 class UvEnvironments:
     """Environments below one folder, built by uv."""
 
-    def __init__(self, folder: Path, wheel: Callable[[], SdkWheel], spawner: Spawner) -> None:
+    def __init__(
+        self, folder: Path, wheel: Callable[[], SdkWheel], spawner: Spawner, sandbox: Sandbox
+    ) -> None:
         self.folder = folder.resolve()
+        self._sandbox = sandbox
         self._wheel = wheel
         self._spawner = spawner
         self._building: dict[str, threading.Lock] = {}
@@ -147,7 +156,7 @@ class UvEnvironments:
                 (target / _READY).touch()
             yield Environment(
                 target / "bin" / "python",
-                tuple(dict.fromkeys((target, Path(sys.base_prefix).resolve(), Path(sys.base_prefix)))),
+                (target, *_base_folders()),
             )
         self.evict()
 
@@ -187,6 +196,7 @@ class UvEnvironments:
             self._install(target, project, wheel, options, say)
             if not options.sdk_from_index:
                 self._verify(target, wheel)
+            self._warm_up(target, project)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
@@ -196,17 +206,15 @@ class UvEnvironments:
     def _install(
         self, target: Path, project: Project, wheel: SdkWheel, options: BuildOptions, say: Say
     ) -> None:
-        base = str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}")
-        python = base if Path(base).exists() else sys.executable
-        code, output = self._uv(["venv", "--quiet", "--python", python, str(target)], target.parent, options)
+        code, output = self._uv(
+            ["venv", "--quiet", "--python", _base_python(), str(target)], target.parent, options
+        )
         if code != 0:
             raise _bad(f"uv could not create the environment: {output}")
         scratch = target / ".build"
         scratch.mkdir()
         (scratch / "pyproject.toml").write_bytes(project.pyproject)
         arguments = ["pip", "install", "--python", str(target / "bin" / "python"), "--no-progress"]
-        # The environment is read-only afterwards: without this every start would compile every import anew.
-        arguments += ["--compile-bytecode"]
         if project.lock is not None:
             (scratch / "uv.lock").write_bytes(project.lock)
             arguments += ["--requirement", self._locked(scratch, options)]
@@ -255,6 +263,28 @@ class UvEnvironments:
         child.finish_reading()
         return child.process.returncode, "\n".join(child.tail).strip()
 
+    def _warm_up(self, target: Path, project: Project) -> None:
+        """Compile what rollouts import: the environment is read-only for them. Only packages run here, no code of users."""
+        script = target / ".warm-up.py"
+        shutil.copyfile(warm_up.__file__, script)
+        command = self._sandbox.command(
+            [str(target / "bin" / "python"), str(script), *project.requirements],
+            cwd=target,
+            readonly=_base_folders(),
+            writable=(target,),
+        )
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+        try:
+            self._spawner.run(command, env=env, cwd=target, timeout=_WARM_UP_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.warning("the environment %s is used although importing its packages takes long", target.name)
+        script.unlink()
+
     def _verify(self, target: Path, wheel: SdkWheel) -> None:
         """Make sure that the installed SDK is our wheel, not a package of the same name from elsewhere."""
         question = (
@@ -270,6 +300,17 @@ class UvEnvironments:
                 f"The environment's {PACKAGE} is not the platform's own (it came from {url or 'an index'}). Remove "
                 f"{PACKAGE} from [tool.uv.sources] of the rollout's pyproject.toml."
             )
+
+
+def _base_python() -> str:
+    """The interpreter outside any virtual environment."""
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return str(base) if base.exists() else sys.executable
+
+
+def _base_folders() -> tuple[Path, ...]:
+    """The folders of the interpreter that environments are made from."""
+    return tuple(dict.fromkeys((Path(sys.base_prefix).resolve(), Path(sys.base_prefix))))
 
 
 def environment_key(project: Project, wheel: SdkWheel, options: BuildOptions) -> str:
@@ -295,7 +336,7 @@ def _uv_env() -> dict[str, str]:
     }
     return {
         **env,
-        "UV_PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "UV_PYTHON": _base_python(),
         "UV_PYTHON_DOWNLOADS": "never",
         "NO_COLOR": "1",
     }

@@ -137,7 +137,9 @@ class RunExecution:
                     self.supervisor.sandbox,
                     self.platform.settings.rollout_memory_mb * 1024**2,
                 )
-                run_log.say(f"Importing {plan.entrypoint} of rollout {plan.rollout_name} at commit {plan.commit_sha[:8]}.")
+                run_log.say(
+                    f"Importing {plan.entrypoint} of rollout {plan.rollout_name} at commit {plan.commit_sha[:8]}."
+                )
                 check_entrypoint(self.supervisor.spawner, place, plan.entrypoint, plan.rollout_env)
                 return self._supervise(plan, place, run_log)
         except RunFailed as error:
@@ -276,7 +278,7 @@ class RunExecution:
             return Outcome("failed", error or f"The worker gave up:\n{tail}", error_type or "run_failed")
         if self._stop_requested(now=True):
             return Outcome("stopped")
-        if any("No space left on device" in line for line in worker.tail):
+        if any("No space left on device" in line or "DISK_FULL" in line for line in worker.tail):
             full = disk_full("the worker could not write")
             return Outcome("failed", full.message, full.error_type)
         run_log.say(f"The worker ended with status {status}.", level="error")

@@ -51,7 +51,7 @@ class Supervisor:
         self.spawner = Spawner()
         self.sandbox: Sandbox = choose_sandbox(settings.sandbox)
         self.environments: Environments = environments or UvEnvironments(
-            settings.data_dir / "environments", self._sdk_wheel, self.spawner
+            settings.data_dir / "environments", self._sdk_wheel, self.spawner, self.sandbox
         )
         self.redactors: dict[str, Redactor] = {}
         self._worker_command = worker_command

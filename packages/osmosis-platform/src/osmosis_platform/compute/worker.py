@@ -73,7 +73,12 @@ def worker_spec(
         spec["base_model"] = {"name": name, "path": path}
     elif hosted is not None:
         base_url, key = hosted
-        spec["policy"] = {"kind": "hosted", "base_url": f"{base_url}/v1", "api_key": key, "model": plan.hosted_model}
+        spec["policy"] = {
+            "kind": "hosted",
+            "base_url": f"{base_url}/v1",
+            "api_key": key,
+            "model": plan.hosted_model,
+        }
     else:
         spec["policy"] = {"kind": "provider", "model": plan.model_path, "env": plan.rollout_env}
     return spec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from osmosis_ai.eval.results import summarise
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from osmosis_ai.eval.results import summarise
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.runs.models import Run, RunAttempt
 from osmosis_platform.runs.service import duration_ms

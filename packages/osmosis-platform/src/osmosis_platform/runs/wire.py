@@ -36,7 +36,7 @@ class _Event(BaseModel):
 
     def redacted(self, redactor: Redactor) -> Self:
         """The event with the run's secrets taken out of what people will read."""
-        texts = {
+        texts: dict[str, Any] = {
             name: redactor.deep(getattr(self, name))
             for name in ("message", "details", "error_message", "reason", "values")
             if name in type(self).model_fields
