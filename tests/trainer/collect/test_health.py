@@ -21,6 +21,14 @@ def test_more_than_a_fifth_invalid_over_three_steps_fails_with_the_top_reasons(g
         window.add(bad, last_step=False)
 
 
+def test_a_step_without_any_valid_sample_ends_the_run_at_once(group: MakeGroup) -> None:
+    window = HealthWindow()
+    window.add(StepHealth.of([group(*[1.0] * 8)]), last_step=False)
+    window.add(StepHealth.of([group(*["invalid"] * 7)]), last_step=False)
+    with pytest.raises(UnhealthyRunError, match="8 of 8 samples of the last step"):
+        window.add(StepHealth.of([group(*["invalid"] * 8)]), last_step=False)
+
+
 def test_a_fifth_is_allowed_and_good_steps_push_bad_ones_out(group: MakeGroup) -> None:
     window = HealthWindow()
     for _ in range(4):

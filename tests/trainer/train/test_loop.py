@@ -301,3 +301,14 @@ async def test_a_few_telling_samples_are_shown(make_run: MakeRun) -> None:
     trajectory = json.loads(run.report._events.blobs[shown[0]["blob"]])
     assert trajectory["rollout_id"] == shown[0]["rollout_id"]
     assert trajectory["advantage"] == -1.5
+
+
+async def test_the_log_is_not_flooded_with_invalid_attempts(make_run: MakeRun) -> None:
+    run = make_run(advanced={"max_steps": 1, "validation_rows": 0, "refill_limit": 0})
+    run.run_attempt.fate = lambda key, dice: ("invalid", True, None)
+    with pytest.raises(UnhealthyRunError, match="12 of 12 samples of the last step"):
+        await train(run)
+    complaints = [event["message"] for event in events(run, "log") if "invalid" in event["message"]]
+    assert len(started(run)) == 36
+    assert len(complaints) == 10
+    assert "not logged" in complaints[-1]

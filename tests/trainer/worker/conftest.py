@@ -30,7 +30,7 @@ from osmosis_trainer.train import train
 from osmosis_trainer.worker import work
 
 ROLLOUT_APP = Path(__file__).with_name("rollout_app.py")
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,7 @@ async def test_a_run_whose_grader_fails_ends_with_the_reason(make_run: Any, plat
     assert await run.work() == 4
     [failed] = platform.of("failed")
     assert failed["error_type"] == "too_many_invalid"
-    assert "24 of 24 samples" in failed["reason"]
+    assert "12 of 12 samples of the last step" in failed["reason"]
     assert "the judge is away" in failed["reason"]
     assert platform.of("checkpoint") == []
 

@@ -14,7 +14,7 @@ ADAPTER = "checkpoints/step-3/adapter_model.safetensors"
 
 
 async def ended(process: asyncio.subprocess.Process) -> int:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(600):
         return await process.wait()
 
 

@@ -12,6 +12,8 @@ from osmosis_trainer.state.run_state import RunState
 
 ENGINE_DEADLINE_S = 3600.0
 NON_FINITE_LIMIT = 3
+# Far above what rounding does, in float32 (1e-10) and in bfloat16 (1e-3).
+MISMATCH_ALARM = 0.02
 
 
 async def learn(parts: Parts, state: RunState, step: int, batch: Batch, watch: Stopwatch) -> dict[str, float]:
@@ -40,7 +42,14 @@ async def learn(parts: Parts, state: RunState, step: int, batch: Batch, watch: S
     async with within(ENGINE_DEADLINE_S, f"publishing the policy of step {step}"):
         with watch.part("publish"):
             await parts.engine.publish()
-    return learner_metrics(losses, norms) | {"train/lr": rate}
+    values = learner_metrics(losses, norms) | {"train/lr": rate}
+    mismatch = values.get("train/sampler_mismatch_kl", 0.0)
+    if mismatch > MISMATCH_ALARM:
+        parts.report.log(
+            f"step {step}: sampler and learner disagree about the sampled tokens (mismatch {mismatch:.3g} nats)",
+            level="warning",
+        )
+    return values
 
 
 def why_empty(batch: Batch) -> str:

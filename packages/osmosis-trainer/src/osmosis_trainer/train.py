@@ -76,6 +76,7 @@ class Training:
             parts.report.log(warning, level="warning", step="init")
         with Journal(parts.journals, 0) as journal:
             parts.report.metrics(0, await evaluate(parts, state, 0, split.validation, journal, Stopwatch()))
+        await parts.report.flush()
         await self.save(0)
 
     async def step(self, step: int) -> None:

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 RETRIES = 2
 STOP_GRACE_S = 20.0
 REPORT_EVERY_S = 30.0
+LOGGED_INVALID = 10
 
 # Runs one attempt. It calls `commit` once with the finished attempt, as early as possible: when `commit` returns, the
 # attempt is on disk and the rollout server may be told that its result arrived.
@@ -40,6 +41,7 @@ class Collector:
     concurrency: int
     log: Callable[[str], None] = logger.info
     _free: asyncio.Semaphore = field(init=False)
+    _invalid: int = field(init=False, default=0)
     _open: dict[AttemptKey, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,10 +110,20 @@ class Collector:
             finally:
                 del self._open[key]
         if attempt.outcome == "invalid":
-            self.log(
-                f"row {key.row_index}, sample {key.sample_index}, try {key.attempt + 1}: invalid, {attempt.reason}"
-            )
+            self._complain(attempt)
         return attempt
+
+    def _complain(self, attempt: Attempt) -> None:
+        """Log an invalid attempt, but not hundreds of them."""
+        self._invalid += 1
+        if self._invalid <= LOGGED_INVALID:
+            place = f"row {attempt.row_index}, sample {attempt.sample_index}, try {attempt.attempt + 1}"
+            more = (
+                ""
+                if self._invalid < LOGGED_INVALID
+                else " (further ones of this step are counted, not logged)"
+            )
+            self.log(f"{place}: invalid, {attempt.reason}{more}")
 
     async def _together(
         self, what: str, jobs: Sequence[Coroutine[None, None, list[Attempt]]]

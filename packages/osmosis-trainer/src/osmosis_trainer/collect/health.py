@@ -12,6 +12,8 @@ from osmosis_trainer.errors import TrainerError
 
 WINDOW_STEPS = 3
 INVALID_LIMIT = 0.2
+# A step of at least this many samples, all of them invalid, leaves no doubt: the run ends at once.
+CERTAIN_SAMPLES = 8
 _TOP_REASONS = 3
 _REASON_LENGTH = 300
 
@@ -51,6 +53,9 @@ class HealthWindow:
 
     def add(self, health: StepHealth, *, last_step: bool) -> None:
         """Take in a step. Raises UnhealthyRunError when the window is full, or the run ends, and it looks bad."""
+        if health.counted >= CERTAIN_SAMPLES and health.invalid == health.counted:
+            self.steps = [health]
+            self._judge()
         self.steps = [*self.steps, health][-WINDOW_STEPS:]
         if len(self.steps) == WINDOW_STEPS or last_step:
             self._judge()
