@@ -52,12 +52,13 @@ def start_rollout_server(tmp_path_factory) -> Iterator[Callable[..., RolloutServ
         server = RolloutServer(f"http://127.0.0.1:{port}", root, instance_id, process)
         running.append(server)
         give_up_at = time.monotonic() + 30
-        while time.monotonic() < give_up_at:
-            try:
-                if httpx.get(server.url + "/health").status_code == 200:
-                    return server
-            except httpx.TransportError:
-                time.sleep(0.05)
+        with httpx.Client() as http:
+            while time.monotonic() < give_up_at:
+                try:
+                    if http.get(server.url + "/health").status_code == 200:
+                        return server
+                except httpx.TransportError:
+                    time.sleep(0.05)
         raise AssertionError("the rollout server did not start")
 
     yield start

@@ -29,7 +29,7 @@ class AskOnce(AgentWorkflow):
         if todo == "sleep":
             await asyncio.sleep(600)
         rollout = get_rollout_context()
-        async with httpx.AsyncClient(timeout=60) as http:
+        async with httpx.AsyncClient(timeout=60, verify=False) as http:
             response = await http.post(
                 rollout.chat_completions_url + "/chat/completions",
                 json={"model": "osmosis-rollout", "messages": ctx.prompt, "temperature": 0.9},

@@ -7,6 +7,7 @@ lane is found in constant time.
 
 import ssl
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import cast
 
 import httpx
@@ -16,11 +17,17 @@ _IDLE_LANES = 256
 _KEEPALIVE_SEC = 2.0
 
 
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    """One context for the process: reading the certificates takes longer than a rollout's requests."""
+    return ssl.create_default_context()
+
+
 class LaneTransport(httpx.AsyncBaseTransport):
     """A transport without a limit on concurrent requests. Idle connections are kept for two seconds."""
 
     def __init__(self) -> None:
-        self._ssl = ssl.create_default_context()
+        self._ssl = _ssl_context()
         self._limits = httpx.Limits(max_connections=1, keepalive_expiry=_KEEPALIVE_SEC)
         self._lanes: set[httpx.AsyncHTTPTransport] = set()
         self._idle: list[httpx.AsyncHTTPTransport] = []
