@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks import multiply_workload as workload
-from benchmarks.result import CpuClock, Result
+from benchmarks.result import CpuClock, Result, best_of_rounds
 from osmosis_trainer.engines.protocol import SamplingParams
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_path
 
@@ -21,22 +21,29 @@ IN_FLIGHT = 8
 
 def run() -> list[Result]:
     """Tokens asked for per CPU-second."""
-    arriving = asyncio.run(_ours(IN_FLIGHT))
-    at_once = asyncio.run(_ours(REQUESTS))
+    arriving, batches, at_once, one_batch = best_of_rounds(
+        [
+            lambda: asyncio.run(_ours(IN_FLIGHT)),
+            lambda: _theirs(IN_FLIGHT),
+            lambda: asyncio.run(_ours(REQUESTS)),
+            lambda: _theirs(REQUESTS),
+        ]
+    )
+    unit = "tokens/CPU-s"
     return [
         Result(
             "sampling, requests arrive over time",
             arriving,
-            "tokens/CPU-s",
+            unit,
             "transformers generate, batches of 8",
-            arriving / _theirs(IN_FLIGHT),
+            arriving / batches,
         ),
         Result(
             "sampling, requests arrive at once",
             at_once,
-            "tokens/CPU-s",
-            "transformers generate, one batch of 32",
-            at_once / _theirs(REQUESTS),
+            unit,
+            "transformers generate, batch of 32",
+            at_once / one_batch,
         ),
     ]
 
