@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from osmosis_ai.config.schema import SECTIONS
 from osmosis_ai.worker.spec import EvalSpec, HostedPolicySpec, TrainSpec, WorkerSpecError, read_spec
 
 COMMON = {
@@ -41,6 +42,14 @@ def test_an_evaluation_spec():
     assert spec.config.evaluation.agent_workflow_timeout_s == 450
     assert spec.config.advanced.policy.seed == 3
     assert "secret" not in repr(spec)
+
+
+def test_the_submitted_config_with_its_defaults_is_understood():
+    filled = {name: {key.name: key.default for key in keys} for name, keys in SECTIONS["eval"].items()}
+    spec = read({**EVAL, "config": {"experiment": {}, **filled}})
+    assert spec.config.evaluation.limit is None
+    assert spec.config.evaluation.grader_timeout_s == 150
+    assert spec.config.advanced.policy.temperature is None
 
 
 def test_a_training_spec():

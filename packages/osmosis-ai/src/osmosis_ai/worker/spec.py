@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from osmosis_ai.errors import OsmosisError
 
@@ -63,6 +63,12 @@ class EvalAdvanced(BaseModel):
 
     seed: int = 0
     policy: PolicyOverrides = Field(default_factory=PolicyOverrides)
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _absent_table(cls, value: Any) -> Any:
+        # A table that was left out has no default to fill in; it arrives as null.
+        return {} if value is None else value
 
 
 class EvalConfig(BaseModel):
