@@ -134,8 +134,9 @@ class InferenceServer:
         except Unavailable:
             child.kill()
             self._port = None
-            self._failures += 1
-            self._not_before = time.monotonic() + min(2.0 ** (self._failures - 1), _LONGEST_BACKOFF)
+            if not interrupted():
+                self._failures += 1
+                self._not_before = time.monotonic() + min(2.0 ** (self._failures - 1), _LONGEST_BACKOFF)
             raise
         self._failures, self._known, self._port = 0, wanted, port
         if self._monitor is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,46 +91,44 @@ def manifest(platform: Platform, run_id: str, types: tuple[str, ...], rows: RowF
     """Every file of the chosen types, in one answer."""
     with platform.database.read() as session:
         run = session.get_one(Run, run_id)
-        snapshots = dict(_snapshots(session, run, types))
+        snapshots = [(path, _store(platform, chunks)) for path, chunks in _snapshots(session, run, types)]
         stored = list(_stored_files(session, run, types, rows))
-    files = [*_keep_snapshots(platform, run_id, snapshots), *stored]
+    files = [*_keep(platform, run_id, snapshots), *stored]
     return {
         "files": [file.entry() for file in files],
         "totals": {"files": len(files), "bytes": sum(file.size for file in files)},
     }
 
 
-def _snapshots(session: Session, run: Run, types: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def _snapshots(session: Session, run: Run, types: tuple[str, ...]) -> Iterator[tuple[str, Iterable[bytes]]]:
     if "metrics" in types:
         document = metrics_document(session, run)
-        yield "metrics.json", (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+        yield "metrics.json", [(json.dumps(document, indent=2, allow_nan=False) + "\n").encode()]
     if "trajectories" in types:
-        yield (
-            "summary.jsonl",
-            b"".join(
-                (json.dumps(summary_line(attempt), allow_nan=False) + "\n").encode()
-                for attempt in attempts(session, run)
-            ),
-        )
+        lines = (json.dumps(summary_line(attempt), allow_nan=False) for attempt in attempts(session, run))
+        yield "summary.jsonl", (f"{line}\n".encode() for line in lines)
     if "logs" in types:
-        yield "logs.txt", "".join(log_lines(session, run.id)).encode()
+        yield "logs.txt", (line.encode() for line in log_lines(session, run.id))
 
 
-def _keep_snapshots(platform: Platform, run_id: str, snapshots: dict[str, bytes]) -> list[RunFile]:
-    if not snapshots:
-        return []
-    stored: dict[str, StoredBlob] = {
-        path: platform.blobs.put_bytes(content) for path, content in snapshots.items()
-    }
-    with platform.database.write() as session:
-        for blob in stored.values():
-            record_blob(session, blob)
-        rows = [
-            {"run_id": run_id, "path": path, "sha256": blob.sha256, "size": blob.size}
-            for path, blob in stored.items()
-        ]
-        insert_missing(session, RunExport, rows)
-    return [RunFile(path, blob.size, blob.sha256) for path, blob in stored.items()]
+def _store(platform: Platform, chunks: Iterable[bytes]) -> StoredBlob:
+    with platform.blobs.writer() as writer:
+        for chunk in chunks:
+            writer.write(chunk)
+    return writer.stored
+
+
+def _keep(platform: Platform, run_id: str, snapshots: list[tuple[str, StoredBlob]]) -> list[RunFile]:
+    if snapshots:
+        with platform.database.write() as session:
+            for _path, blob in snapshots:
+                record_blob(session, blob)
+            rows = [
+                {"run_id": run_id, "path": path, "sha256": blob.sha256, "size": blob.size}
+                for path, blob in snapshots
+            ]
+            insert_missing(session, RunExport, rows)
+    return [RunFile(path, blob.size, blob.sha256) for path, blob in snapshots]
 
 
 def _stored_files(session: Session, run: Run, types: tuple[str, ...], rows: RowFilter) -> Iterator[RunFile]:

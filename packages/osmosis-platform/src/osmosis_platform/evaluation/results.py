@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from sqlalchemy import select
@@ -12,12 +13,29 @@ from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.runs.models import Run, RunAttempt
 from osmosis_platform.runs.service import duration_ms
 
+# Adding up a huge evaluation takes long: then it may take at most this share of the time while the run is going.
+_SHARE = 0.1
+_QUICK_SECONDS = 0.05
+_due: dict[str, float] = {}
+
 
 def refresh_results(session: Session, run: Run) -> None:
     """Bring `run.results` and `run.reward` up to date with the attempts finished so far."""
     session.flush()
     run.results = _summary(session, run)["results"]
     run.reward = run.results["score"]
+    _due.pop(run.id, None)
+
+
+def refresh_results_soon(session: Session, run: Run) -> None:
+    """The same while attempts come in, but less often where adding up takes long; the end of a run refreshes for sure."""
+    if time.monotonic() < _due.get(run.id, 0.0):
+        return
+    started = time.thread_time()  # a busy machine makes nothing expensive
+    refresh_results(session, run)
+    took = time.thread_time() - started
+    if took > _QUICK_SECONDS:
+        _due[run.id] = time.monotonic() + took / _SHARE
 
 
 def _summary(session: Session, run: Run) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -26,6 +26,8 @@ router = APIRouter(prefix="/v1", tags=["inference"])
 
 # A model may think for minutes; only the connection has to be quick.
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+# How long a caller waits for somebody else who is starting the server.
+_START_SECONDS = 60.0
 MAX_BODY = 32 * 1024**2
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -55,7 +57,9 @@ async def chat_completions(request: Request, platform: PlatformDep) -> Response:
         target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
         if platform.supervisor is None:
             raise Unavailable("This platform serves no models right now.")
-        base_url, key = await to_thread.run_sync(platform.supervisor.inference.ensure, limiter=_limiter())
+        base_url, key = await to_thread.run_sync(
+            partial(platform.supervisor.inference.ensure, timeout=_START_SECONDS), limiter=_limiter()
+        )
         return await _forward(base_url, key, {**body, "model": target.internal}, target)
     except PlatformError as error:
         return error_object(error)

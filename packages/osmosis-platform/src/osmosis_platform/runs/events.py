@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from osmosis_platform.adapters.checkpoints import record_checkpoint
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
-from osmosis_platform.evaluation.results import refresh_results
+from osmosis_platform.evaluation.results import refresh_results_soon
 from osmosis_platform.runs.models import LogLine, Run, RunArtifact, RunAttempt, RunMetric, RunSample
 from osmosis_platform.runs.upsert import insert_missing, insert_or_replace
 from osmosis_platform.runs.wire import (
@@ -132,7 +132,7 @@ def _attempts(session: Session, run: Run, events: Sequence[AttemptEvent]) -> Non
             for file in event.artifacts
         ],
     )
-    refresh_results(session, run)
+    refresh_results_soon(session, run)
 
 
 def _is_kept(session: Session, run: Run, event: AttemptEvent) -> bool:
