@@ -167,6 +167,9 @@ async def test_a_failed_call_is_an_infrastructure_error_and_leaves_no_trace(
     trace = gateway.close("r1")
     assert [call.index for call in trace.calls] == [0]
     assert (trace.retries, trace.refused) == (0, {"engine_error": 1})
+    untroubled = opened(texts("x<|im_end|>"))
+    await untroubled.complete("r1", body(QUESTION))
+    assert trace.calls[0].seed == untroubled.close("r1").calls[0].seed
 
 
 @pytest.mark.parametrize(
