@@ -118,3 +118,19 @@ async def test_a_wrong_token_is_not_repeated(platform):
         await client.failed("no reason", "test")
     with pytest.raises(RunApiError):
         await client.__aexit__(None)
+
+
+async def test_text_that_is_no_utf8_does_not_end_the_run(platform, client):
+    client.log("half a pair: \ud83d!")
+    await client.flush()
+    assert platform.messages() == ["half a pair: ?!"]
+
+
+async def test_values_that_cannot_be_sent_are_refused_at_once(platform, client):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        client.metrics(1, {"loss": float("nan")})
+    with pytest.raises(TypeError):
+        client.log("x", details={"set": {1}})
+    client.log("still alive")
+    await client.flush()
+    assert platform.messages() == ["still alive"]

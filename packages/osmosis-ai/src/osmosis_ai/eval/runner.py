@@ -169,7 +169,7 @@ class EvalRunner:
             current_step=len(self._done),
             total_steps=total,
             examples_processed=len(self._done),
-            total_runs=total,
+            total_runs=len(self._done),
             sampled_rows=len(self._selected),
             phase="eval",
         )
@@ -313,7 +313,7 @@ class EvalRunner:
 
     def _report(self, record: AttemptRecord) -> None:
         total, done = len(self._selected) * self._config.n, len(self._done)
-        self._sink.progress(current_step=done, total_steps=total, examples_processed=done)
+        self._sink.progress(current_step=done, total_steps=total, examples_processed=done, total_runs=done)
         if record.status == "failed":
             where = f"row {record.row_index}, attempt {record.run_index}"
             self._sink.log(f"{where} failed: {record.error_type}: {record.error_message}", level="warning")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -66,7 +67,7 @@ class RunClient:
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self._run_url = f"{api_url.rstrip('/')}/api/runs/{run_id}"
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._on_lost = on_lost
         self._http = http or httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False)
         self._owns_http = http is None
@@ -159,7 +160,13 @@ class RunClient:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
         if digest not in self._stored:
             async with self._blob_slots:
-                await self._call("PUT", f"/blobs/{digest}", content=content, timeout=_BLOB_TIMEOUT)
+                await self._call(
+                    "PUT",
+                    f"/blobs/{digest}",
+                    content=content,
+                    headers={"Content-Type": "application/octet-stream"},
+                    timeout=_BLOB_TIMEOUT,
+                )
             self._stored.add(digest)
         return digest
 
@@ -183,6 +190,8 @@ class RunClient:
     def _enqueue(self, event: dict[str, Any]) -> _Queued:
         if self._lost is not None:
             raise self._lost
+        # Whatever cannot be sent is the caller's mistake, and said to the caller.
+        json.dumps(event, allow_nan=False)
         acknowledged = asyncio.get_running_loop().create_future()
         # Most events have nobody who waits for them; their failure is raised by flush.
         acknowledged.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -202,7 +211,9 @@ class RunClient:
                 while self._queue and len(self._in_flight) < _MAX_BATCH_EVENTS:
                     self._in_flight.append(self._queue.popleft())
                 events = [queued.event for queued in self._in_flight]
-                answer = await self._call("POST", "/events", json={"events": events})
+                # Model output may hold half of a surrogate pair, which has no place in UTF-8.
+                body = json.dumps({"events": events}, ensure_ascii=False).encode("utf-8", "replace")
+                answer = await self._call("POST", "/events", content=body)
                 for queued in self._in_flight:
                     queued.acknowledged.set_result(None)
                 self._in_flight.clear()
@@ -210,6 +221,9 @@ class RunClient:
                     self.stop_requested.set()
         except RunApiError as error:
             self._lose(error)
+        except Exception as error:
+            logger.exception("sending events failed")
+            self._lose(RunApiError(f"sending events failed: {error!r}"))
 
     async def _until_due(self) -> None:
         """Sleep until there is a batch to send or a heartbeat is due."""
@@ -237,7 +251,9 @@ class RunClient:
         if self._on_lost is not None:
             self._on_lost(error)
 
-    async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def _call(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> dict[str, Any]:
         """One call, repeated while the platform is unreachable or not able to answer."""
         loop = asyncio.get_running_loop()
         give_up_at, delay = loop.time() + GIVE_UP_SEC, _BACKOFF_START
@@ -246,7 +262,7 @@ class RunClient:
                 raise self._lost
             try:
                 response = await self._http.request(
-                    method, self._run_url + path, headers=self._headers, **options
+                    method, self._run_url + path, headers={**self._headers, **(headers or {})}, **options
                 )
             except httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"

@@ -115,7 +115,7 @@ async def _until_disconnect(receive: Receive) -> None:
 
 
 def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
 async def _write(send: Send, body: bytes, *, more: bool = True) -> None:
