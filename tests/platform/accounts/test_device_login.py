@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -99,3 +100,13 @@ def test_codes_are_not_stored_readably(platform: Platform, started: dict[str, An
     with platform.database.read() as session:
         login = session.query(DeviceLogin).one()
         assert started["device_code"] not in (login.device_code_hash, login.user_code)
+
+
+def test_the_code_survives_the_way_over_the_sign_in_page(
+    client: httpx.Client, started: dict[str, Any]
+) -> None:
+    page = started["verification_uri_complete"].removeprefix("http://127.0.0.1:8400")
+    answer = client.get(page, headers={"Accept": "text/html"}, follow_redirects=False)
+    assert answer.status_code == 303
+    target = parse_qs(urlsplit(answer.headers["location"]).query)["next"]
+    assert target == [page]

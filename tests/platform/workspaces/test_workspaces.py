@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from osmosis_platform.app import APIS, PAGES
 from osmosis_platform.audit.models import AuditEvent
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import Conflict, Forbidden, InvalidInput, PlatformError
@@ -32,6 +33,13 @@ def test_creator_is_owner(platform: Platform, town) -> None:  # type: ignore[no-
 def test_bad_names(platform: Platform, town, name: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidInput), platform.database.write() as session:
         service.create_workspace(session, name, town.max.user)
+
+
+def test_no_workspace_can_take_the_address_of_a_page() -> None:
+    routes = [route for router in (*APIS, *PAGES) for route in router.routes]
+    words = {str(getattr(route, "path", "")).split("/")[1] for route in routes} - {"", "{workspace}"}
+    assert {"api", "sign-in", "v1"} <= words
+    assert words <= service.RESERVED
 
 
 def test_taken_name(platform: Platform, town) -> None:  # type: ignore[no-untyped-def]

@@ -55,7 +55,8 @@ def signed_in(request: Request, platform: PlatformDep) -> SignedIn:
             found = sessions.find_session(session, cookie)
             if found is not None:
                 return SignedIn(found.user, found)
-    raise SignInNeeded(str(request.url.path))
+    query = request.url.query
+    raise SignInNeeded(f"{request.url.path}?{query}" if query else request.url.path)
 
 
 SignedInDep = Annotated[SignedIn, Depends(signed_in)]
