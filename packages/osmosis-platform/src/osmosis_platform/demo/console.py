@@ -34,7 +34,7 @@ class Narrator:
 
     def say(self, text: str) -> None:
         """A remark."""
-        self.console.print(escape(text))
+        self.console.print(escape(text), soft_wrap=True)
 
     def error(self, text: str) -> None:
         """What went wrong."""
@@ -42,12 +42,12 @@ class Narrator:
 
     def command(self, *words: str) -> None:
         """A command line about to run."""
-        self.console.print(f"[dim]$[/] {escape(shlex.join(words))}")
+        self.console.print(f"[dim]$[/] {escape(shlex.join(words))}", soft_wrap=True)
 
     def output(self, text: str) -> None:
         """What a command printed."""
         if text.strip():
-            self.console.print(escape(text.rstrip()), style="dim")
+            self.console.print(escape(text.rstrip()), style="dim", soft_wrap=True)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
@@ -72,7 +72,8 @@ class Narrator:
     def report(self, figures: Figures, host: Host) -> None:
         """The closing table, curve and addresses."""
         self.step("What happened")
-        table = Table(title=f"{figures.model} against its base, on held-out rows (95 % intervals)")
+        self.say(f"{figures.model} against its base on held-out rows, with 95 % intervals:")
+        table = Table()
         for column in ("policy", "decoding", "mean reward", "pass rate", "attempts"):
             table.add_column(column)
         rows = (
@@ -112,8 +113,10 @@ def sparkline(values: list[float]) -> str:
     return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] for v in values)
 
 
-def _with_interval(score: Score) -> str:
-    if score.reward_interval is None:
-        return f"{score.reward:.2f}"
-    low, high = score.reward_interval
-    return f"{score.reward:.2f}  [{low:.2f}, {high:.2f}]"
+def _shown(score: Score) -> tuple[str, str]:
+    reward, rate = f"{score.reward:.2f}", f"{score.pass_rate:.1%}"
+    if score.reward_interval:
+        reward += "  [{:.2f}, {:.2f}]".format(*score.reward_interval)
+    if score.pass_interval:
+        rate += "  [{:.1%}, {:.1%}]".format(*score.pass_interval)
+    return reward, rate

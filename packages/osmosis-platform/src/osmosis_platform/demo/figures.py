@@ -15,6 +15,7 @@ class Score:
     pass_rate: float
     attempts: int
     reward_interval: tuple[float, float] | None
+    pass_interval: tuple[float, float] | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -24,6 +25,7 @@ class Score:
             "pass_rate": self.pass_rate,
             "attempts": self.attempts,
             "reward_interval": list(self.reward_interval) if self.reward_interval else None,
+            "pass_interval": list(self.pass_interval) if self.pass_interval else None,
         }
 
 

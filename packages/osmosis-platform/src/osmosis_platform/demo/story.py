@@ -126,14 +126,19 @@ def _evaluate(customer: Customer, config: str) -> Score:
     name = customer.submit("eval", config)
     data = customer.wait_for_run("eval", name)
     results = data["results"]
-    interval = results.get("reward_interval")
+    confidence = results.get("confidence") or {}
     return Score(
         run=name,
         reward=float(results["score"]),
         pass_rate=float(results["pass_rate"]),
         attempts=int(results["total_runs"]),
-        reward_interval=(interval["low"], interval["high"]) if interval else None,
+        reward_interval=_interval(confidence.get("score")),
+        pass_interval=_interval(confidence.get("pass_rate")),
     )
+
+
+def _interval(found: dict[str, Any] | None) -> tuple[float, float] | None:
+    return (float(found["low"]), float(found["high"])) if found else None
 
 
 def _last_checkpoint(customer: Customer, training_run: str) -> str:
@@ -153,8 +158,8 @@ def _pages(host: Host, training: dict[str, Any], base: Score, trained: Score) ->
     return {
         "workspace": f"{host.url}/demo",
         "training run": training["platform_url"],
-        "base evaluation": f"{host.url}/demo/evaluations/{base.run}",
-        "trained evaluation": f"{host.url}/demo/evaluations/{trained.run}",
+        "base evaluation": f"{host.url}/demo/evaluation/{base.run}",
+        "trained evaluation": f"{host.url}/demo/evaluation/{trained.run}",
         "models": f"{host.url}/demo/models",
     }
 

@@ -43,7 +43,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
     """One run on its own page."""
     run = facts.run
     results = run.results or {}
-    interval = results.get("reward_interval")
+    interval = (results.get("confidence") or {}).get("score")
     graded = results.get("graded")
     return {
         **run_row(run, workspace, facts.dataset_name, facts.creator_name),
