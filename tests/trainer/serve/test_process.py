@@ -46,7 +46,7 @@ def start() -> Iterator[Starter]:
         if child.poll() is None:
             child.kill()
         with child:
-            child.wait(20)
+            child.wait(60)
 
 
 def free_port() -> int:
@@ -89,7 +89,7 @@ def test_it_serves_and_dies_with_its_parent(start: Starter, model_folders: Path)
         assert 1 <= answer.usage.completion_tokens <= 3
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(20) == 70
+    assert child.wait(60) == 70
     assert child.stdout is not None
     log = child.stdout.read().decode()
     assert "acme/gone is not served" in log
@@ -101,13 +101,13 @@ def test_it_ends_when_told_to(start: Starter, model_folders: Path) -> None:
     child = start(spec(port, model_folders))
     wait_until_ready(port, child)
     child.send_signal(signal.SIGTERM)
-    assert child.wait(20) == 0
+    assert child.wait(60) == 0
 
 
 @pytest.mark.parametrize("line", ["", "nonsense", {"port": "x", "api_key": KEY, "colour": "red"}])
 def test_a_bad_spec_is_one_clear_line(start: Starter, line: Any) -> None:
     child = start(line)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=60)
     assert child.returncode == 4
     assert b"Traceback" not in out
     assert KEY.encode() not in out
