@@ -83,9 +83,7 @@ class Narrator:
             ("trained", "greedy", figures.trained_greedy),
         )
         for policy, decoding, score in rows:
-            table.add_row(
-                policy, decoding, _with_interval(score), f"{score.pass_rate:.1%}", str(score.attempts)
-            )
+            table.add_row(policy, decoding, *_shown(score), str(score.attempts))
         self.console.print(table)
         first, last = figures.reward_curve[0], figures.reward_curve[-1]
         self.say(f"Training reward by step  {sparkline(figures.reward_curve)}  {first:.2f} -> {last:.2f}")
