@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import httpx
 import pytest
+from argon2 import PasswordHasher
 from sqlalchemy import select
 
-from osmosis_platform.accounts import sessions
+from osmosis_platform.accounts import service, sessions
 from osmosis_platform.accounts.limits import TryLimit
 from osmosis_platform.accounts.models import BrowserSession, User
 from osmosis_platform.accounts.service import create_user, set_password
@@ -18,6 +19,13 @@ from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, Forbidden, InvalidInput, RateLimited, Unauthenticated
 
 PASSWORD = "correct horse"
+
+
+@pytest.fixture(autouse=True)
+def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """argon2id with the smallest parameters: the real ones are meant to be slow."""
+    monkeypatch.setattr(service, "_hasher", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    service._dummy_hash.cache_clear()
 
 
 @pytest.fixture
