@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from osmosis_trainer.collect.attempt import Attempt, AttemptKey
+from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.groups import PromptGroup
+from osmosis_trainer.gateway.ledger import Ledger
 from osmosis_trainer.gateway.trace import Branch, CallRecord, SessionTrace
-from osmosis_trainer.metrics import Stopwatch, reward_interval, rollout_metrics, student_t_975
+from osmosis_trainer.metrics import Stopwatch, performance, reward_interval, rollout_metrics, student_t_975
 
 
 def call(
@@ -134,6 +137,15 @@ def test_the_interval_takes_rows_as_the_unit() -> None:
     assert half == pytest.approx(12.706 * statistics.stdev([1.0, 0.0]) / math.sqrt(2), rel=1e-3)
     assert reward_interval([[]]) is None
     assert math.isnan((reward_interval([[1.0]]) or (0.0, 0.0))[1])
+
+
+def test_time_outside_the_model_leaves_out_overlapping_calls_once() -> None:
+    spans = [(0.0, 2.0), (1.0, 2.0), (4.0, 0.5)]
+    calls = [call(i, None, 2, 2, started_s=start, seconds=length) for i, (start, length) in enumerate(spans)]
+    attempt = replace(sample(0, "graded", 1.0, *calls), duration_ms=6000.0)
+    values = performance([group(0, attempt)], Batch([], Ledger(), {}), Stopwatch(), 0.0)
+    assert values["perf/agent_seconds"] == pytest.approx(6.0 - 3.0 - 0.5)
+    assert values["perf/rollout_seconds"] == 6.0
 
 
 def test_the_stopwatch_adds_up() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from osmosis_trainer.chat.parsed import ParseOutcome
+from osmosis_trainer.collect.attempt import Attempt
 from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.gateway.ledger import Ledger, TokenFate
@@ -159,9 +160,20 @@ def performance(
     values = watch.metrics()
     values["perf/checkpoint_seconds"] = watch.seconds("checkpoint") + last_save_s
     values["perf/rollout_seconds"] = _mean([attempt.duration_ms / 1000 for attempt in attempts])
+    values["perf/agent_seconds"] = _mean([_outside_the_model_s(attempt) for attempt in attempts])
     values["perf/tokens_per_second_sampling"] = _ratio(sampled, watch.seconds("sample"))
     values["perf/tokens_per_second_training"] = _ratio(trained, watch.seconds("learn"))
     return finite(values)
+
+
+def _outside_the_model_s(attempt: Attempt) -> float:
+    """Seconds of a rollout in which no model call was open: agent, tools, grader, transport."""
+    spans = sorted((call.started_s, call.started_s + call.seconds) for call in attempt.trace.calls)
+    covered, end = 0.0, 0.0
+    for start, stop in spans:
+        covered += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return max(0.0, attempt.duration_ms / 1000 - covered)
 
 
 def _mean(values: Sequence[float]) -> float:

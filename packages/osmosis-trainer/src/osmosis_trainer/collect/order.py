@@ -47,6 +47,7 @@ class DataOrder:
         self.position = position
         self._open_epoch = -1
         self._open_order: list[int] = []
+        self._open_digest = ""
 
     @property
     def epoch(self) -> int:
@@ -55,7 +56,10 @@ class DataOrder:
 
     def digest(self) -> str:
         """Hash of the order of the open epoch; it differs when the rows or the seed do."""
-        return hashlib.sha256(",".join(map(str, self._order(self.epoch))).encode()).hexdigest()
+        order = self._order(self.epoch)
+        if not self._open_digest:
+            self._open_digest = hashlib.sha256(",".join(map(str, order)).encode()).hexdigest()
+        return self._open_digest
 
     def take(self, count: int) -> list[int]:
         """The next `count` row indices; an epoch's last rows are followed by the next epoch's first."""
@@ -68,5 +72,5 @@ class DataOrder:
     def _order(self, epoch: int) -> list[int]:
         if epoch != self._open_epoch:
             self._open_order = _shuffled(self._rows, "epoch", self._seed, epoch)
-            self._open_epoch = epoch
+            self._open_epoch, self._open_digest = epoch, ""
         return self._open_order
