@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from osmosis_ai.datasets import RowReader
 
+from osmosis_ai.datasets import RowReader
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets import service
 from osmosis_platform.datasets.models import Dataset
@@ -34,7 +35,10 @@ class Uploader:
         upload, parts = dataset["upload"], None
         base = self.platform.urls.base_url
         if upload["method"] == "simple":
-            assert self.client.put(upload["presigned_url"].removeprefix(base), content=content).status_code == 200
+            assert (
+                self.client.put(upload["presigned_url"].removeprefix(base), content=content).status_code
+                == 200
+            )
         else:
             parts = []
             for part in upload["presigned_urls"]:
@@ -44,7 +48,9 @@ class Uploader:
                 )
                 parts.append({"PartNumber": part["part_number"], "ETag": answer.headers["etag"].strip('"')})
         body = {"file_extension": "jsonl", **({"parts": parts} if parts else {})}
-        return self.client.post(f"/api/cli/datasets/{dataset['id']}/complete", json=body, headers=self.headers)
+        return self.client.post(
+            f"/api/cli/datasets/{dataset['id']}/complete", json=body, headers=self.headers
+        )
 
     def upload(self, name: str = "train", content: bytes = CONTENT, **extra: str) -> dict[str, Any]:
         dataset = self.create(name, content, **extra).json()
@@ -91,7 +97,9 @@ def test_completing_is_idempotent_and_queues_one_job(uploader: Uploader) -> None
 def test_completing_without_the_bytes_is_refused(uploader: Uploader) -> None:
     dataset = uploader.create().json()
     answer = uploader.client.post(
-        f"/api/cli/datasets/{dataset['id']}/complete", json={"file_extension": "jsonl"}, headers=uploader.headers
+        f"/api/cli/datasets/{dataset['id']}/complete",
+        json={"file_extension": "jsonl"},
+        headers=uploader.headers,
     )
     assert answer.status_code == 409
     assert "part 1 of 1 has not been uploaded" in answer.json()["error"]
@@ -142,9 +150,40 @@ def test_aborting_frees_the_name(uploader: Uploader) -> None:
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"extension": "txt"}, "extension"), ({"file_size": 0}, "file_size"), ({"file_size": 6 * 2**30}, "file_size")],
+    [
+        ({"extension": "txt"}, "extension"),
+        ({"file_size": 0}, "file_size"),
+        ({"file_size": 6 * 2**30}, "file_size"),
+    ],
 )
-def test_impossible_uploads_are_refused_at_once(uploader: Uploader, change: dict[str, Any], field: str) -> None:
+def test_impossible_uploads_are_refused_at_once(
+    uploader: Uploader, change: dict[str, Any], field: str
+) -> None:
     body = {"file_name": "x", "file_size": 10, "extension": "csv", **change}
     answer = uploader.client.post("/api/cli/datasets", json=body, headers=uploader.headers)
     assert (answer.status_code, answer.json()["field"]) == (400, field)
+
+
+def test_a_file_that_cannot_be_processed_ends_in_error_not_in_limbo(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from osmosis_platform.datasets import jobs
+    from osmosis_platform.jobs.runner import JobRunner
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(service, "index_file", broken)
+    dataset = uploader.create().json()
+    uploader.send(dataset)
+    with uploader.platform.database.write() as session:
+        session.query(Job).update({"max_attempts": 1})
+    runner = JobRunner(uploader.platform, jobs.WORK, {"light": 1})
+    runner.start()
+    try:
+        deadline = time.monotonic() + 20
+        while uploader.get(dataset["id"])["status"] != "error" and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        runner.stop(10)
+    assert "No space left on device" in uploader.get(dataset["id"])["error"]

@@ -18,10 +18,10 @@ import uvicorn
 from osmosis_platform.app import create_app
 from osmosis_platform.compute.supervisor import Supervisor
 from osmosis_platform.context import Platform, open_platform
-from osmosis_platform.datasets.jobs import HANDLERS as DATASET_JOBS
+from osmosis_platform.datasets.jobs import WORK as DATASET_WORK
 from osmosis_platform.errors import CannotStart
-from osmosis_platform.jobs.runner import JobRunner, Work
-from osmosis_platform.repositories.jobs import HANDLERS as REPOSITORY_JOBS
+from osmosis_platform.jobs.runner import JobRunner
+from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
 from osmosis_platform.settings import Settings
 from osmosis_platform.version import VERSION
 
@@ -73,9 +73,10 @@ def working(platform: Platform) -> Iterator[None]:
     supervisor = Supervisor(platform)
     platform.supervisor = supervisor
     threading.Thread(target=supervisor.register_models, name="base-models", daemon=True).start()
-    light = {kind: Work(handler) for kind, handler in {**DATASET_JOBS, **REPOSITORY_JOBS}.items()}
     runner = JobRunner(
-        platform, {**light, **supervisor.work()}, {"light": LIGHT_THREADS, **supervisor.threads()}
+        platform,
+        {**DATASET_WORK, **REPOSITORY_WORK, **supervisor.work()},
+        {"light": LIGHT_THREADS, **supervisor.threads()},
     )
     runner.start()
     try:
