@@ -55,7 +55,7 @@ class FakeRolloutServer:
         self.rollouts: dict[str, Rollout] = {}
         self.cancelled: list[str] = []
         self.results: dict[str, dict[str, Any]] = {}
-        self.polls = 0
+        self.poll_trouble: list[int] = []
         self.done = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self._http = make_http_client(httpx.Timeout(60))
@@ -88,7 +88,7 @@ class FakeRolloutServer:
             lease = {
                 "polling_lease_token": "lease-1",
                 "result_wait_timeout_sec": 1,
-                "polling_lease_timeout_sec": 5,
+                "polling_lease_timeout_sec": 120,
             }
             return JSONResponse(
                 {"rollout_id": body["rollout_id"], "status": "queued", **lease}, status_code=202
@@ -114,7 +114,8 @@ class FakeRolloutServer:
         await rollout.post("grader", grader)
 
     async def _result(self, rollout_id: str, x_osmosis_rollout_lease: str = Header()) -> Response:
-        self.polls += 1
+        if self.poll_trouble:
+            return JSONResponse({"detail": "bad gateway"}, status_code=self.poll_trouble.pop(0))
         if x_osmosis_rollout_lease != "lease-1":
             return JSONResponse({"detail": "wrong token"}, status_code=403)
         if rollout_id not in self.rollouts:

@@ -281,3 +281,21 @@ async def test_many_rollouts_at_once(count, start_server, start_controller):
     controller = await start_controller(url)
     results = await asyncio.gather(*(controller.run(request()) for _ in range(count)))
     assert {r.status for r in results} == {"success"}
+
+
+async def test_trouble_on_the_way_to_a_polled_result_is_sat_out(start_server, start_controller):
+    server, url = await start_server("C")
+    server.poll_trouble = [503, 502, 504]
+    result = await (await start_controller(url)).run(request())
+    assert result.status == "success"
+    assert not server.poll_trouble
+
+
+async def test_a_polled_rollout_that_the_server_forgot_is_lost(start_server, start_controller):
+    async def workflow(rollout):
+        server.rollouts.clear()
+        await asyncio.Event().wait()
+
+    server, url = await start_server("C", workflow)
+    result = await (await start_controller(url)).run(request())
+    assert (result.status, result.error_type) == ("invalid", "rollout_server_lost")

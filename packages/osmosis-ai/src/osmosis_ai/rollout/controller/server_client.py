@@ -15,8 +15,7 @@ LEASE_HEADER = "X-Osmosis-Rollout-Lease"
 INSTANCE_HEADER = "x-osmosis-rollout-instance-id"
 
 ROLLOUT_SERVER_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-_TRANSPORT_RETRY_DELAYS = (0.1, 0.5)
-_GATEWAY_RETRY_DELAYS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_RETRY_DELAY_START, _RETRY_DELAY_END = 0.1, 8.0
 
 
 class RolloutProtocolError(OsmosisError):
@@ -86,21 +85,21 @@ class RolloutServerClient:
             await asyncio.sleep(0.05)
 
     async def _poll(self, url: str, lease: Lease) -> httpx.Response:
+        """One answer of the server, which waits up to ``lease.wait_sec``; trouble is sat out until the lease is over."""
         timeout = httpx.Timeout(lease.wait_sec + 15.0, connect=10.0)
-        transport_delays, gateway_delays = list(_TRANSPORT_RETRY_DELAYS), list(_GATEWAY_RETRY_DELAYS)
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + lease.timeout_sec
+        give_up_at, delay = loop.time() + lease.timeout_sec, _RETRY_DELAY_START
         while True:
             try:
                 response = await self._http.get(url, headers={LEASE_HEADER: lease.token}, timeout=timeout)
             except httpx.TransportError:
-                if not transport_delays or loop.time() > give_up_at:
+                if loop.time() + delay > give_up_at:
                     raise
-                await asyncio.sleep(transport_delays.pop(0))
-                continue
-            if response.status_code not in (502, 503, 504) or not gateway_delays or loop.time() > give_up_at:
-                return response
-            await asyncio.sleep(gateway_delays.pop(0))
+            else:
+                if response.status_code not in (502, 503, 504) or loop.time() + delay > give_up_at:
+                    return response
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _RETRY_DELAY_END)
 
     async def cancel(self, rollout_ids: Sequence[str]) -> dict[str, str]:
         """Ask the server to cancel rollouts, best effort: any failure is an empty answer."""
