@@ -105,7 +105,9 @@ def read_plan(session: Session, platform: Platform, run: Run) -> RunPlan:
 
 
 def _read(session: Session, platform: Platform, run: Run) -> RunPlan:
-    dataset = session.get_one(Dataset, run.dataset_id)
+    dataset = session.get(Dataset, run.dataset_id) if run.dataset_id else None
+    if dataset is None:
+        raise RunFailed("The dataset of the run is gone.", "dataset_missing")
     if dataset.rows_sha256 is None or not platform.blobs.exists(dataset.rows_sha256):
         raise RunFailed(f"The rows of dataset {dataset.name} are not stored any more.", "dataset_missing")
     workspace = session.get_one(Workspace, run.workspace_id)

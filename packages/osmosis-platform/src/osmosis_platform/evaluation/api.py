@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body
 from pydantic import BaseModel, Field
 
 from osmosis_platform.evaluation import downloads, service
+from osmosis_platform.evaluation.imports_api import router as imports_router
 from osmosis_platform.evaluation.results import metrics
 from osmosis_platform.http.logs import LogQuery, logs_page
 from osmosis_platform.http.paging import PageQuery
@@ -17,6 +18,7 @@ from osmosis_platform.runs.service import find_run, list_runs, page_url, request
 from osmosis_platform.runs.submit import submitted_body
 
 router = APIRouter(prefix="/api/cli/eval-runs", tags=["evaluation runs"])
+router.include_router(imports_router)
 
 
 class RetryBody(BaseModel):

@@ -42,13 +42,14 @@ def _summary(session: Session, run: Run) -> dict[str, dict[str, Any]]:
     columns = (RunAttempt.row_index, RunAttempt.status, RunAttempt.reward, RunAttempt.tokens)
     rows = session.execute(select(*columns).where(RunAttempt.run_id == run.id))
     settings = run.config.get("evaluation", {})
-    dataset = session.get(Dataset, run.dataset_id)
+    dataset = session.get(Dataset, run.dataset_id) if run.dataset_id else None
+    total_rows = (run.local_run or {}).get("total_dataset_rows") or (dataset.row_count if dataset else None)
     return summarise(
         [row._asdict() for row in rows],
         n=settings.get("n") or 1,
         pass_threshold=settings["pass_threshold"],
         sampled_rows=run.sampled_rows or 0,
-        total_rows=(dataset.row_count if dataset else None) or 0,
+        total_rows=total_rows or 0,
         duration_ms=duration_ms(run),
     )
 
@@ -68,13 +69,13 @@ def metrics(session: Session, run: Run) -> dict[str, Any]:
 def metrics_document(session: Session, run: Run) -> dict[str, Any]:
     """`metrics.json`, as it is downloaded."""
     found = metrics(session, run)
-    dataset = session.get(Dataset, run.dataset_id)
+    dataset = session.get(Dataset, run.dataset_id) if run.dataset_id else None
     return {
         "eval_run": {
             "id": run.id,
             "status": run.status,
             "name": run.name,
-            "dataset_name": dataset.name if dataset else None,
+            "dataset_name": dataset.name if dataset else (run.local_run or {}).get("dataset_name"),
             "model_name": run.model_path,
             "rollout_name": run.rollout_name,
             "duration_ms": duration_ms(run),

@@ -47,6 +47,13 @@ def retry(
     Secret values given at submit are gone by then: while some are missing, Conflict names them in `run_secret_names`. A run that
     is pending or running again already is answered as it is.
     """
+    if run.local_run is not None:
+        known = {key: run.local_run.get(key) for key in ("config_path", "eval_run_name")}
+        raise Conflict(
+            f"Run {run.name} was evaluated on somebody's own machine; retry it there and upload it again.",
+            code="LOCAL_RUN",
+            extra={"local_run": {key: value for key, value in known.items() if value is not None}},
+        )
     if run.status in ("pending", "running"):
         job_id = enqueue(session, platform, run) if run.status == "pending" else run.id
         return _retried(platform, scope, run, job_id, 0)

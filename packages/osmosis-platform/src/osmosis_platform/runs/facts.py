@@ -80,7 +80,7 @@ def with_facts(session: Session, runs: Sequence[Run]) -> list[RunFacts]:
                 run,
                 person.name if person else None,
                 person.email if person else None,
-                datasets.get(run.dataset_id),
+                datasets.get(run.dataset_id or "") or (run.local_run or {}).get("dataset_name"),
             )
         )
     return found

@@ -42,7 +42,7 @@ class Run(Identified, Base):
     commit_sha: Mapped[str]
     model_path: Mapped[str]
     base_model_id: Mapped[str | None] = mapped_column(ForeignKey("base_models.id"))
-    dataset_id: Mapped[str] = mapped_column(ForeignKey("datasets.id"))
+    dataset_id: Mapped[str | None] = mapped_column(ForeignKey("datasets.id"))
     config: Mapped[dict[str, Any]]
     env: Mapped[dict[str, Any]] = mapped_column(default=dict)
     secret_names: Mapped[list[Any]] = mapped_column(default=list)
@@ -60,6 +60,7 @@ class Run(Identified, Base):
     error: Mapped[str | None]
     error_type: Mapped[str | None]
     notes: Mapped[str | None]
+    local_run: Mapped[dict[str, Any] | None]
     restarts: Mapped[int] = mapped_column(default=0)
     round: Mapped[int] = mapped_column(default=0)
 
@@ -139,6 +140,36 @@ class RunExport(Base):
     path: Mapped[str] = mapped_column(primary_key=True)
     size: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class EvalImport(Identified, Base):
+    """An evaluation made on somebody's own machine on its way here. `status`: uploading, finalized.
+
+    `declaration` is what the client said about the run; `run_id` is the evaluation it became.
+    """
+
+    __tablename__ = "eval_imports"
+    __table_args__ = (UniqueConstraint("workspace_id", "local_run_id"),)
+    workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"))
+    creator_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    local_run_id: Mapped[str]
+    manifest_digest: Mapped[str]
+    status: Mapped[str] = mapped_column(default="uploading")
+    declaration: Mapped[dict[str, Any]]
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"))
+    expires_at: Mapped[datetime]
+
+
+class EvalImportFile(Base):
+    """A declared file of an import. `state`: pending, uploaded; `upload_id` names its parts while they come in."""
+
+    __tablename__ = "eval_import_files"
+    import_id: Mapped[str] = mapped_column(ForeignKey("eval_imports.id"), primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    size: Mapped[int]
+    sha256: Mapped[str]
+    upload_id: Mapped[str]
+    state: Mapped[str] = mapped_column(default="pending")
 
 
 class LogLine(Base):

@@ -382,7 +382,7 @@ def upgrade() -> None:
         sa.Column("commit_sha", sa.String(), nullable=False),
         sa.Column("model_path", sa.String(), nullable=False),
         sa.Column("base_model_id", sa.String(), nullable=True),
-        sa.Column("dataset_id", sa.String(), nullable=False),
+        sa.Column("dataset_id", sa.String(), nullable=True),
         sa.Column("config", sa.JSON(), nullable=False),
         sa.Column("env", sa.JSON(), nullable=False),
         sa.Column("secret_names", sa.JSON(), nullable=False),
@@ -400,6 +400,7 @@ def upgrade() -> None:
         sa.Column("error", sa.String(), nullable=True),
         sa.Column("error_type", sa.String(), nullable=True),
         sa.Column("notes", sa.String(), nullable=True),
+        sa.Column("local_run", sa.JSON(), nullable=True),
         sa.Column("restarts", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("round", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("id", sa.String(), nullable=False),
@@ -523,5 +524,43 @@ def upgrade() -> None:
         sa.Column("ciphertext", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_run_secrets_run_id")),
         sa.PrimaryKeyConstraint("run_id", "name", name=op.f("pk_run_secrets")),
+    )
+    op.create_table(
+        "eval_imports",
+        sa.Column("workspace_id", sa.String(), nullable=False),
+        sa.Column("creator_id", sa.String(), nullable=False),
+        sa.Column("local_run_id", sa.String(), nullable=False),
+        sa.Column("manifest_digest", sa.String(), nullable=False),
+        sa.Column("status", sa.String(), nullable=False),
+        sa.Column("declaration", sa.JSON(), nullable=False),
+        sa.Column("run_id", sa.String(), nullable=True),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["creator_id"], ["users.id"], name=op.f("fk_eval_imports_creator_id")),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_eval_imports_run_id")),
+        sa.ForeignKeyConstraint(
+            ["workspace_id"], ["workspaces.id"], name=op.f("fk_eval_imports_workspace_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_eval_imports")),
+        sa.UniqueConstraint(
+            "workspace_id", "local_run_id", name=op.f("uq_eval_imports_workspace_id_local_run_id")
+        ),
+    )
+    with op.batch_alter_table("eval_imports", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_eval_imports_created_at"), ["created_at"], unique=False)
+
+    op.create_table(
+        "eval_import_files",
+        sa.Column("import_id", sa.String(), nullable=False),
+        sa.Column("path", sa.String(), nullable=False),
+        sa.Column("size", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("sha256", sa.String(), nullable=False),
+        sa.Column("upload_id", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["import_id"], ["eval_imports.id"], name=op.f("fk_eval_import_files_import_id")
+        ),
+        sa.PrimaryKeyConstraint("import_id", "path", name=op.f("pk_eval_import_files")),
     )
     # ### end Alembic commands ###
