@@ -152,14 +152,14 @@ def test_device_login(osmosis, ours):
         ([(400, "expired_token")], [], "expired"),
         ([(429, "authorization_pending")], [], "authorization_pending"),
         ([(500, "boom")], [], "boom"),
-        ([(400, "authorization_pending")], [5] * 180, "not confirmed in time"),
+        ([(400, "authorization_pending")], [5] * 60, "not confirmed in time"),
     ],
 )
 def test_polling_follows_the_device_flow(platform, answers, waits, error):
     platform.on(
         "POST",
         "/device/authorize",
-        {"device_code": "d", "user_code": "u", "verification_uri": "v", "expires_in": 9999, "interval": 5},
+        {"device_code": "d", "user_code": "u", "verification_uri": "v", "expires_in": 300, "interval": 5},
     )
     for status, reason in answers:
         platform.on("POST", "/device/token", {"error": reason} if reason else {"token": "t"}, status=status)

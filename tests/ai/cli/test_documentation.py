@@ -11,7 +11,9 @@ PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
 def generator():
-    spec = importlib.util.spec_from_file_location("make_cli_reference", ROOT / "tools" / "make_cli_reference.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_cli_reference", ROOT / "tools" / "make_cli_reference.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

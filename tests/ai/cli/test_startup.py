@@ -54,10 +54,9 @@ def test_what_a_command_does_not_import(tmp_path, arguments, more):
     assert loaded & (NEVER_AT_START | more) == set()
 
 
-@pytest.mark.parametrize(
-    "command", ["dataset list", "train list", "eval list", "model list", "secret list", "train info x"]
-)
+@pytest.mark.parametrize("command", ["dataset list", "train info x", "eval info x"])
 def test_scripts_do_not_wait_for_terminal_or_schema_libraries(workspace, platform, command):
+    platform.on("GET", "/eval-runs/x", {"eval_run": {"id": "x"}})
     for path, key in (
         ("/datasets", "datasets"),
         ("/training-runs", "training_runs"),
@@ -68,21 +67,7 @@ def test_scripts_do_not_wait_for_terminal_or_schema_libraries(workspace, platfor
     ):
         platform.page(path, key, [])
     loaded = modules("--json", *command.split(), cwd=workspace)
-    assert "httpx" in loaded
-    # httpx brings its own optional command line along where rich is installed; our own code must not.
-    assert (
-        loaded
-        & {
-            "pydantic",
-            "fastapi",
-            "pyarrow",
-            "litellm",
-            "osmosis_ai.rollout",
-            "osmosis_ai.datasets",
-            "osmosis_ai.cli.output.as_rich",
-        }
-        == set()
-    )
+    assert loaded & (NEVER_AT_START - {"urllib.request"}) == set()
 
 
 def test_command_modules_write_nothing_themselves():

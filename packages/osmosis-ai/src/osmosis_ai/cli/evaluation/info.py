@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.cli import serializers
-from osmosis_ai.cli.downloads.manifest import RUN_DOWNLOADS, fetch_manifest
-from osmosis_ai.cli.downloads.transfer import fetch_files
 from osmosis_ai.cli.evaluation.metrics import metrics_object
 from osmosis_ai.cli.evaluation.show import detail_summary
 from osmosis_ai.cli.output import formats
@@ -87,6 +85,9 @@ def _save(workspace: Workspace, run: dict[str, Any], output: str | None) -> tupl
     """Download ``metrics.json``; a failure is a warning, the run is still shown."""
     if output is None and mode() is not Mode.RICH:
         return None, None
+    from osmosis_ai.cli.downloads.manifest import RUN_DOWNLOADS, fetch_manifest
+    from osmosis_ai.cli.downloads.transfer import fetch_files
+
     try:
         root = run_root(workspace.root, "evals", run.get("name"), run["id"], output)
         manifest = fetch_manifest(workspace.client, RUN_DOWNLOADS["eval"], run["id"], ["metrics"], None)

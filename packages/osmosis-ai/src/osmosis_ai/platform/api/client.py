@@ -1,18 +1,17 @@
 """One connection to the platform."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
-
-import httpx
+from urllib.parse import quote, urlencode
 
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.api.problems import platform_problem
+from osmosis_ai.platform.api.wire import Answer, NoAnswerError, NoAnswerInTimeError, Wire
 from osmosis_ai.platform.auth.current import Token
 from osmosis_ai.platform.errors import PlatformError
-from osmosis_ai.platform.urls import is_loopback
 
 GIT_HEADER = "X-Osmosis-Git"
 VERSION_HEADER = "X-Osmosis-CLI-Version"
@@ -48,15 +47,13 @@ class PlatformClient:
         self.git_identity = git_identity
         self._on_signal = on_signal
         self._heard: set[str] = set()
-        loopback = is_loopback(urlsplit(base_url).hostname or "")
-        # A proxy is of no use on the way to this machine, and would see the token.
-        self._http = httpx.Client(trust_env=not loopback, timeout=30.0)
+        self._wire = Wire(base_url)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._http.close()
+        self._wire.close()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         """GET; see :meth:`request`."""
@@ -82,27 +79,25 @@ class PlatformClient:
             PlatformError: the platform refused, answered no JSON, or could not be reached.
             AuthError: it did not accept the token.
         """
+        query = urlencode({name: value for name, value in (params or {}).items() if value is not None})
         try:
-            response = self._http.request(
+            answer = self._wire.send(
                 method,
-                f"{self.base_url}/api/cli{path}",
-                params=None
-                if params is None
-                else {name: value for name, value in params.items() if value is not None},
-                json=body,
-                timeout=timeout,
+                f"{self.base_url}/api/cli{path}" + (f"?{query}" if query else ""),
                 headers=self._headers(headers),
+                body=None if body is None else json.dumps(body).encode(),
+                timeout_s=timeout,
             )
-        except httpx.TimeoutException as error:
+        except NoAnswerInTimeError as error:
             raise PlatformError(
                 f"The platform at {self.base_url} did not answer within {timeout:g} s."
             ) from error
-        except httpx.HTTPError as error:
+        except NoAnswerError as error:
             raise PlatformError(
                 f"Connection error: Could not connect to platform at {self.base_url} ({error}). Is it running? Set "
                 "OSMOSIS_PLATFORM_URL to use another one."
             ) from error
-        return self._read(response)
+        return self._read(answer)
 
     def pages(self, path: str, key: str, params: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         """Every page of a list, starting at offset 0, following ``next_offset`` until it is null or a page is empty."""
@@ -135,28 +130,28 @@ class PlatformClient:
             headers[GIT_HEADER] = self.git_identity
         return headers
 
-    def _read(self, response: httpx.Response) -> dict[str, Any]:
+    def _read(self, answer: Answer) -> dict[str, Any]:
         body: Any = {}
-        if response.content:
+        if answer.content:
             try:
-                body = response.json()
+                body = json.loads(answer.content)
             except ValueError:
                 body = None
-        if not response.is_success:
+        if not 200 <= answer.status < 300:
             raise platform_problem(
-                response.status_code, body, response.text, self.token.source if self.token else None
+                answer.status, body, answer.text, self.token.source if self.token else None
             )
-        self._signal(response)
+        self._signal(answer)
         if not isinstance(body, dict):
             raise PlatformError(
                 f"Invalid JSON response from {self.base_url}: expected an object.",
-                details={"status_code": response.status_code},
+                details={"status_code": answer.status},
             )
         return body
 
-    def _signal(self, response: httpx.Response) -> None:
-        code = _SIGNALS.get(response.headers.get("X-Osmosis-Version-Status", ""))
-        text = response.headers.get("X-Osmosis-Version-Message", "")
+    def _signal(self, answer: Answer) -> None:
+        code = _SIGNALS.get(answer.headers.get("X-Osmosis-Version-Status", ""))
+        text = answer.headers.get("X-Osmosis-Version-Message", "")
         if code and text and code not in self._heard and self._on_signal is not None:
             self._heard.add(code)
             self._on_signal(code, text)
