@@ -7,6 +7,7 @@ import logging
 import platform
 import shutil
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def _read(path: Path) -> RunState:
         raise StateError(f"{path} is not a run state: {error}") from error
 
 
+@cache
 def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES}
 
