@@ -42,7 +42,7 @@ def modules(*arguments, cwd, env=None):
 @pytest.mark.parametrize(
     ("arguments", "more"),
     [
-        (["--version"], {"click", "osmosis_ai.cli.tree"}),
+        (["--version"], {"click", "osmosis_ai.cli.tree", "importlib.metadata"}),
         (["--help"], {"osmosis_ai.cli.commands.dataset", "osmosis_ai.platform"}),
         (["dataset", "--help"], {"osmosis_ai.cli.commands.train", "osmosis_ai.platform"}),
         (["dataset", "lst"], {"osmosis_ai.platform"}),
@@ -90,3 +90,13 @@ def test_command_modules_write_nothing_themselves():
                     "click.echo",
                     "click.secho",
                 }, f"{path}:{node.lineno}"
+
+
+def test_the_version_is_that_of_the_distribution():
+    import tomllib
+    from pathlib import Path
+
+    from osmosis_ai import __version__
+
+    project = Path(__file__).parents[3] / "packages/osmosis-ai/pyproject.toml"
+    assert __version__ == tomllib.loads(project.read_text())["project"]["version"]

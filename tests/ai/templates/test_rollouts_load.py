@@ -60,10 +60,11 @@ def starter(template):
     tree.body = [
         node
         for node in tree.body
-        if (isinstance(node, ast.Assign)
-        and "re.compile" in ast.unparse(node))
-        or (isinstance(node, ast.Import | ast.ImportFrom)
-        and ast.unparse(node).split()[1].split(".")[0] in {"re", "collections", "typing"})
+        if (isinstance(node, ast.Assign) and "re.compile" in ast.unparse(node))
+        or (
+            isinstance(node, ast.Import | ast.ImportFrom)
+            and ast.unparse(node).split()[1].split(".")[0] in {"re", "collections", "typing"}
+        )
         or ast.unparse(node).startswith("from osmosis_ai.rollout import")
         or getattr(node, "name", None) in wanted
     ]

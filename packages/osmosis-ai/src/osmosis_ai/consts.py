@@ -1,11 +1,7 @@
-"""Facts about the installed package."""
-
-from importlib.metadata import PackageNotFoundError, version
+"""Facts about the package."""
 
 PACKAGE_NAME = "osmosis-ai"
 
-try:
-    PACKAGE_VERSION = version(PACKAGE_NAME)
-except PackageNotFoundError:
-    # A source tree on PYTHONPATH (a container, a zip) has no distribution metadata.
-    PACKAGE_VERSION = "0.3.0"
+# The same as in pyproject.toml (a test compares them). Asking the installed metadata would be most of the start-up time of the
+# command line.
+PACKAGE_VERSION = "0.3.0"
