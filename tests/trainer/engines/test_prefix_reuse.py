@@ -57,9 +57,9 @@ async def test_a_sample_in_flight_keeps_its_version(make_engine, prompts, train)
     engine = make_engine()
     prompt = prompts(1)[0]
     started = asyncio.Event()
-    wanted = await engine.sample(prompt, SamplingParams(300, seed=9))
+    wanted = await engine.sample(prompt, SamplingParams(120, seed=9))
     flying = asyncio.create_task(
-        engine.sample(prompt, SamplingParams(300, seed=9), on_token=lambda _t, _p: started.set())
+        engine.sample(prompt, SamplingParams(120, seed=9), on_token=lambda _t, _p: started.set())
     )
     await started.wait()
     await train(engine, 1)

@@ -61,8 +61,12 @@ def test_names_lead_to_folders():
         model_path("nobody/nothing")
 
 
-def test_the_shipped_tokenizer_is_the_one_the_script_builds(tokenizer):
+def test_the_shipped_template_is_the_source(tokenizer):
     assert tokenizer.chat_template == chat_template()
+
+
+@pytest.mark.slow
+def test_the_shipped_tokenizer_is_the_one_the_script_builds(tokenizer):
     text = "What is 12 times 34? <tool_call>"
     assert build_tokenizer()(text)["input_ids"] == tokenizer(text)["input_ids"]
 
@@ -173,7 +177,7 @@ async def reward_of_base(engine: LocalEngine, make, temperature: float) -> float
         wanted = f'"arguments": {{"{first}": {task.a}, "{second}": {task.b}}}'
         return float(wanted in engine.tokenizer.decode(sample.token_ids))
 
-    return sum(await asyncio.gather(*(one(seed) for seed in range(48)))) / 48
+    return sum(await asyncio.gather(*(one(seed) for seed in range(40)))) / 40
 
 
 @pytest.mark.slow
@@ -201,7 +205,7 @@ async def test_training_raises_the_reward_on_both_frameworks(seed: int):
                     ]
             if rows:
                 await engine.forward_backward(rows, Objective())
-                await engine.optim_step(lr=2e-3, max_grad_norm=1.0)
+                await engine.optim_step(lr=1.5e-3, max_grad_norm=1.0)
                 await engine.publish()
         for make in (openai_agents_task, strands_task):
             assert await reward(engine, make, 1.0, 96) > 0.85
