@@ -182,6 +182,7 @@ def test_the_real_sdk_packs_to_the_same_bytes_twice(tmp_path: Path) -> None:
     assert "Provides-Extra: server" in metadata
 
 
+@pytest.mark.slow
 def test_a_lock_decides_the_versions_but_not_the_sdk(
     builder: UvEnvironments, tmp_path: Path, shelf: Path, spawner: Spawner
 ) -> None:

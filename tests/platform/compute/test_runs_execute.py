@@ -41,6 +41,7 @@ def test_secrets_reach_the_rollout_but_no_log(site: Any, script: Any) -> None:
     assert "sesame" not in log
 
 
+@pytest.mark.slow
 def test_a_killed_worker_goes_on_where_it_was(site: Any, script: Any, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script(kill_self_at=1, steps=4, lives=1, wait_before={"3": str(gate)})
@@ -55,6 +56,7 @@ def test_a_killed_worker_goes_on_where_it_was(site: Any, script: Any, tmp_path: 
     assert executed.split() in (["0", "1", "1", "2"], ["0", "1", "2"])
 
 
+@pytest.mark.slow
 def test_a_worker_that_always_crashes_ends_the_run(
     site: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +69,7 @@ def test_a_worker_that_always_crashes_ends_the_run(
     assert "about to fall" in run.error
 
 
+@pytest.mark.slow
 def test_a_worker_says_why_the_run_failed(site: Any, script: Any) -> None:
     script(fail="the learning rate made the loss infinite", steps=1)
     run_id = site.submit()
@@ -87,6 +90,7 @@ def test_a_stop_lets_the_worker_save(site: Any, script: Any, tmp_path: Path) -> 
     assert site.wait_for(run_id, "stopped", "failed", "finished").status == "stopped"
 
 
+@pytest.mark.slow
 def test_a_fallen_rollout_server_is_started_again(site: Any, script: Any, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script(wait_before={"1": str(gate)})
@@ -139,6 +143,7 @@ def test_an_entrypoint_that_does_not_import(site: Any, push_rollout: Any) -> Non
     assert "no_such_module_anywhere" in run.error
 
 
+@pytest.mark.slow
 def test_a_rollout_server_that_does_not_start(site: Any, push_rollout: Any) -> None:
     source = Path(__file__).with_name("echo_rollout.py").read_text()
     push_rollout(

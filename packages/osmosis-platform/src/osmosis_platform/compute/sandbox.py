@@ -44,6 +44,9 @@ _ETC = [
 ]
 
 
+_USER = "1000"
+
+
 class Sandbox(Protocol):
     """A way to confine a command."""
 
@@ -61,9 +64,13 @@ class Sandbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """Namespaces of its own for mounts, processes, IPC and the host name."""
+    """Namespaces of its own for mounts, processes, IPC and the host name.
+
+    With a user namespace, root is an ordinary user inside; a rollout can then make sandboxes of its own.
+    """
 
     program: str
+    user_namespace: bool = True
     name: str = "bubblewrap"
 
     def command(
@@ -71,7 +78,9 @@ class Bubblewrap:
     ) -> list[str]:
         """See Sandbox."""
         arguments = [self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-        arguments += ["--unshare-user-try", "--hostname", "rollout", "--cap-drop", "ALL", "--tmpfs", "/"]
+        if self.user_namespace:
+            arguments += ["--unshare-user", "--uid", _USER, "--gid", _USER]
+        arguments += ["--hostname", "rollout", "--cap-drop", "ALL", "--tmpfs", "/"]
         for name in _SYSTEM:
             path = Path("/") / name
             if path.is_symlink():
@@ -108,29 +117,38 @@ def choose_sandbox(setting: str) -> Sandbox:
             "rollouts run without a sandbox, as configured: they can read and change what the platform can"
         )
         return NoSandbox()
-    problem = probe()
-    if problem is None:
-        program = shutil.which("bwrap")
-        assert program is not None
-        return Bubblewrap(program)
+    found = find_bubblewrap()
+    if isinstance(found, Bubblewrap):
+        return found
     if setting == "bubblewrap":
-        raise CannotStart(f"OSMOSIS_SANDBOX is bubblewrap, but it does not work here: {problem}")
+        raise CannotStart(f"OSMOSIS_SANDBOX is bubblewrap, but it does not work here: {found}")
     log.warning(
         "rollouts run WITHOUT a sandbox (%s): they can read and change what the platform can. Run only code you trust, or "
         "install bubblewrap",
-        problem,
+        found,
     )
     return NoSandbox()
 
 
-def probe() -> str | None:
-    """Why bubblewrap does not work here, or None when it does."""
+def find_bubblewrap() -> Bubblewrap | str:
+    """A bubblewrap that works here, or why there is none."""
     program = shutil.which("bwrap")
     if program is None:
         return "bwrap is not installed"
-    trial = Bubblewrap(program).command(["/bin/sh", "-c", "true"], cwd=Path("/"), readonly=(), writable=())
+    reason = ""
+    for user_namespace in (True, False):
+        sandbox = Bubblewrap(program, user_namespace)
+        problem = _trial(sandbox)
+        if problem is None:
+            return sandbox
+        reason = reason or problem
+    return reason
+
+
+def _trial(sandbox: Bubblewrap) -> str | None:
+    command = sandbox.command(["/bin/sh", "-c", "true"], cwd=Path("/"), readonly=(), writable=())
     try:
-        done = subprocess.run(trial, capture_output=True, text=True, timeout=15, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bwrap cannot run: {error}"
     return (
