@@ -12,11 +12,13 @@ import httpx
 import pytest
 
 from osmosis_platform.adapters.base_models import register_shipped, resolve_for_training
+from osmosis_platform.adapters.checkpoints import record_checkpoint
 from osmosis_platform.adapters.files import unpack_adapter
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.adapters.shipped import shipped_models
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, NotFound, Unavailable
+from osmosis_platform.runs.models import Run
 
 
 def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> io.BytesIO:
@@ -104,3 +106,25 @@ def test_base_models_are_listed_and_found_by_name_with_a_slash(client: httpx.Cli
     assert (found["id"], found["namespace"]) == (workshop.base_model_id, "tiny")
     assert client.get("/api/cli/models/base/no%2Fsuch", headers=headers).status_code == 404
     assert client.get("/api/cli/models/tiny-model", headers=headers).status_code == 404
+
+
+def test_a_checkpoint_that_is_no_adapter_is_not_deployed(
+    client: httpx.Client, platform: Platform, workshop: Any
+) -> None:
+    with platform.database.write() as session:
+        run = Run(
+            workspace_id=workshop.town.acme.id, kind="train", name="calm-heron", creator_id=workshop.town.ada.user.id,
+            rollout_name="echo", entrypoint="main.py", commit_sha="0" * 40, model_path="tiny/model",
+            dataset_id=workshop.dataset_id, config={}, base_model_id=workshop.base_model_id,
+        )  # fmt: skip
+        session.add(run)
+        session.flush()
+        record_checkpoint(
+            session, run, step=3, reward=None, blob_sha256=platform.blobs.put_bytes(b"no tar").sha256
+        )
+    answer = client.post(
+        "/api/cli/models/calm-heron-step-3/deploy", json={}, headers=workshop.town.ada.scoped()
+    )
+    assert (answer.status_code, "cannot be unpacked" in answer.json()["error"]) == (400, True)
+    model = client.get("/api/cli/models/calm-heron-step-3", headers=workshop.town.ada.scoped()).json()
+    assert model["deployment_status"] is None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tarfile
 from typing import Any
 
 import httpx
@@ -52,6 +54,15 @@ def worker(client: httpx.Client, platform: Platform) -> Any:
         return call
 
     return start
+
+
+def adapter_tar() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        member = tarfile.TarInfo("adapter_config.json")
+        member.size = 2
+        archive.addfile(member, io.BytesIO(b"{}"))
+    return buffer.getvalue()
 
 
 def attempt(row: int, index: int, **more: Any) -> dict[str, Any]:
@@ -265,7 +276,7 @@ def test_models_of_evaluations(api: Any, workshop: Any, platform: Platform, subm
         base = session.get_one(BaseModel, workshop.base_model_id)
         lora = LoraModel(
             workspace_id=workshop.town.acme.id, name="calm-heron-step-4", base_model_id=base.id, run_id=trained.id, step=4,
-            blob_sha256=platform.blobs.put_bytes(b"tar").sha256,
+            blob_sha256=platform.blobs.put_bytes(adapter_tar()).sha256,
         )  # fmt: skip
         session.add(lora)
     submit("openai/gpt-5-mini")

@@ -9,6 +9,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from osmosis_platform.accounts.models import User
+from osmosis_platform.adapters.files import adapter_folder
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import utc_now
@@ -72,7 +73,7 @@ def count_active(session: Session, workspace_id: str) -> int:
 def deploy(session: Session, platform: Platform, user: User, model: LoraModel) -> bool:
     """Make a LoRA model answer at the inference endpoint; False when it does already.
 
-    Raises Conflict when the workspace has no deployment left.
+    Raises Conflict when the workspace has no deployment left, InvalidInput or NotFound when the files are no adapter.
     """
     if model.deployment_status == "active":
         return False
@@ -82,10 +83,7 @@ def deploy(session: Session, platform: Platform, user: User, model: LoraModel) -
             f"All {allowed} deployments of this workspace are in use. Undeploy one first: osmosis model undeploy <name>",
             code="DEPLOYMENT_QUOTA_REACHED",
         )
-    if not platform.blobs.exists(model.blob_sha256):
-        raise Conflict(
-            f"The files of LoRA model {model.name} are not stored any more.", code="ADAPTER_MISSING"
-        )
+    adapter_folder(platform, model)
     model.deployment_status = "active"
     model.deployed_at, model.deployed_by_id = utc_now(), user.id
     return True

@@ -79,10 +79,6 @@ class RunLog:
         self._thread.join()
         self._flush()
 
-    def flush(self) -> None:
-        """Write what there is now."""
-        self._flush()
-
     def _take(self) -> bool:
         now = time.monotonic()
         self._allowed = min(_BURST, self._allowed + (now - self._refilled) * _LINES_PER_SECOND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import delete, func, or_, select, tuple_
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from osmosis_platform.context import Platform
@@ -140,11 +140,3 @@ def shown_config(run: Run) -> dict[str, Any]:
         if value is not None and value != {}
     }
     return {"model_path": run.model_path, **settings, **({"advanced": advanced} if advanced else {})}
-
-
-def failed_attempts(session: Session, run: Run, *, limit: int = 100) -> list[RunAttempt]:
-    """The first failed attempts, for people to see what went wrong."""
-    query = select(RunAttempt).where(
-        RunAttempt.run_id == run.id, or_(RunAttempt.status == "failed", RunAttempt.error_type.is_not(None))
-    )
-    return list(session.scalars(query.order_by(RunAttempt.row_index, RunAttempt.run_index).limit(limit)))

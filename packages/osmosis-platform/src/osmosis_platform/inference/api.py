@@ -141,6 +141,8 @@ async def _forward(base_url: str, key: str, body: dict[str, Any], target: Target
         await answer.aclose()
         await client.aclose()
     headers = {"Retry-After": answer.headers["retry-after"]} if "retry-after" in answer.headers else None
+    if answer.is_error:
+        content = content.replace(*names)
     return Response(_rename(content, names), answer.status_code, headers, media_type="application/json")
 
 

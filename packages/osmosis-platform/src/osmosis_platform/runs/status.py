@@ -18,11 +18,6 @@ _FLOW: dict[str, frozenset[str]] = {
 }
 
 
-def is_terminal(run: Run) -> bool:
-    """Whether nothing more will happen to the run by itself."""
-    return run.status in TERMINAL
-
-
 def transition(run: Run, status: str, *, error: str | None = None, error_type: str | None = None) -> bool:
     """Move a run to `status`; returns False when it is there already.
 

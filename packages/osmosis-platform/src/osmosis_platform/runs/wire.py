@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -180,8 +179,3 @@ class Events(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     events: Annotated[list[Event], Field(max_length=5000)]
-
-
-def wire_time(moment: datetime | None) -> str | None:
-    """A moment in ISO 8601 with its offset."""
-    return None if moment is None else moment.isoformat()

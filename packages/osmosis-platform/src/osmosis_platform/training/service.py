@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.base_models import resolve_for_training
-from osmosis_platform.adapters.models import BaseModel, LoraModel
+from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.context import Platform
 from osmosis_platform.http.scope import WorkspaceScope
 from osmosis_platform.runs.facts import RunFacts
@@ -27,11 +27,6 @@ def submit(session: Session, platform: Platform, scope: WorkspaceScope, body: An
     return create_run(
         session, platform, scope, "train", submission, source=source, dataset=dataset, base_model_id=model.id
     )
-
-
-def model_of(session: Session, run: Run) -> BaseModel | None:
-    """The base model of a training run."""
-    return session.get(BaseModel, run.base_model_id) if run.base_model_id else None
 
 
 def list_item(facts: RunFacts, platform_url: str) -> dict[str, Any]:
