@@ -84,6 +84,8 @@ class FusedDecoder:
         head = model.get_output_embeddings()
         self.head: Tensor = head.weight.detach()
         self.head_bias: Tensor | None = None if head.bias is None else head.bias.detach()
+        # In single precision the norms' weights are multiplied into the matrices that read them: fewer calls per layer.
+        self.folded = self.embedding.dtype == torch.float32
         self.scaling: float = decoder.layers[0].self_attn.scaling
         with torch.no_grad():
             self.layers = [self._fuse(layer) for layer in decoder.layers]
@@ -102,15 +104,21 @@ class FusedDecoder:
             queries = attention.q_norm.weight.expand(self.heads, -1)
             keys = attention.k_norm.weight.expand(self.kv_heads, -1)
             head_norm = torch.cat([queries, keys])
+        norm_in, norm_mlp = (
+            layer.input_layernorm.weight.detach(),
+            layer.post_attention_layernorm.weight.detach(),
+        )
+        qkv = torch.cat([part.weight for part in parts])
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         return LayerWeights(
-            norm_in=layer.input_layernorm.weight.detach(),
-            qkv=torch.cat([part.weight for part in parts]),
+            norm_in=norm_in,
+            qkv=qkv * norm_in if self.folded else qkv,
             qkv_bias=bias,
             head_norm=head_norm,
             out=attention.o_proj.weight.detach(),
             out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
-            norm_mlp=layer.post_attention_layernorm.weight.detach(),
-            gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
+            norm_mlp=norm_mlp,
+            gate_up=gate_up * norm_mlp if self.folded else gate_up,
             down=mlp.down_proj.weight.detach(),
         )
 
@@ -140,7 +148,7 @@ class FusedDecoder:
         where = (slots[:, None].expand(n, w), slice(None), batch.columns)
         for index, layer in enumerate(self.layers):
             lora = [(compiled[index], rows) for compiled, rows in groups]
-            h = functional.rms_norm(x, layer.norm_in.shape, layer.norm_in, self.eps)
+            h = self._norm(x, layer.norm_in)
             qkv = functional.linear(h, layer.qkv, layer.qkv_bias)
             for part, rows in lora:
                 _add_lora(qkv, h, part.qkv, rows)
@@ -149,7 +157,7 @@ class FusedDecoder:
             for part, rows in lora:
                 _add_lora(out, attended, part.out, rows)
             x = x + out
-            h = functional.rms_norm(x, layer.norm_mlp.shape, layer.norm_mlp, self.eps)
+            h = self._norm(x, layer.norm_mlp)
             gate_up = functional.linear(h, layer.gate_up)
             for part, rows in lora:
                 _add_lora(gate_up, h, part.gate_up, rows)
@@ -164,6 +172,12 @@ class FusedDecoder:
         return functional.linear(
             functional.rms_norm(x, self.norm.shape, self.norm, self.eps), self.head, self.head_bias
         )
+
+    def _norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """Root mean square norm over the last axis; folded weights are not applied again."""
+        if self.folded:
+            return x * x.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
+        return functional.rms_norm(x, x.shape[-1:], weight, self.eps)
 
     def _attend(
         self,
@@ -182,7 +196,7 @@ class FusedDecoder:
         qkv = qkv.view(n * w, heads + 2 * kv_heads, width)
         qk = qkv[:, : heads + kv_heads]
         if layer.head_norm is not None:
-            qk = functional.rms_norm(qk, (width,), None, self.eps) * layer.head_norm
+            qk = self._norm(qk, None) * layer.head_norm
         qk = torch.addcmul(qk * cos, qk.roll(width // 2, -1), sin)
         keys, values = cache.keys[index], cache.values[index]
         keys[where] = qk[:, heads:].view(n, w, kv_heads, width)
@@ -209,6 +223,10 @@ class FusedDecoder:
         )
         return attended.transpose(1, 2).reshape(n * w, heads * width)
 
+    def _fold(self, lora: FusedLora | None, norm: Tensor) -> FusedLora | None:
+        """Adapters read the same normed input as the matrices beside them."""
+        return lora if lora is None or not self.folded else (lora[0] * norm[:, None], lora[1])
+
     def _compile(self, weights: LoraWeights) -> list[LayerLora]:
         """Fuse an adapter version's matrices the way the base is fused; done once per version."""
         compiled: list[LayerLora] | None = weights.compiled.get("fused")
@@ -225,15 +243,20 @@ class FusedDecoder:
 
                 compiled.append(
                     LayerLora(
-                        qkv=fuse(
-                            [
-                                (attention + "q_proj", q),
-                                (attention + "k_proj", kv),
-                                (attention + "v_proj", kv),
-                            ]
+                        qkv=self._fold(
+                            fuse(
+                                [
+                                    (attention + "q_proj", q),
+                                    (attention + "k_proj", kv),
+                                    (attention + "v_proj", kv),
+                                ]
+                            ),
+                            layer.norm_in,
                         ),
                         out=fuse([(attention + "o_proj", layer.out.shape[0])]),
-                        gate_up=fuse([(mlp + "gate_proj", inner), (mlp + "up_proj", inner)]),
+                        gate_up=self._fold(
+                            fuse([(mlp + "gate_proj", inner), (mlp + "up_proj", inner)]), layer.norm_mlp
+                        ),
                         down=fuse([(mlp + "down_proj", layer.down.shape[0])]),
                     )
                 )
