@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters import service
-from osmosis_platform.adapters.base_models import base_model, list_base_models
+from osmosis_platform.adapters.base_models import base_model, list_base_models, on_hub
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.context import Platform
 from osmosis_platform.http.paging import PageQuery
@@ -38,7 +38,7 @@ def get_base(name_or_path: str, scope: Scope, platform: PlatformDep) -> dict[str
         **_base_item(model),
         "namespace": namespace,
         "description": model.description,
-        "hf_url": f"https://huggingface.co/{model.name}" if model.path is None else None,
+        "hf_url": f"https://huggingface.co/{model.name}" if on_hub(model) else None,
         "platform_url": f"{platform.settings.resolved_public_url}/{scope.workspace.name}/models",
         "is_internal_user": False,
     }

@@ -14,6 +14,7 @@ from osmosis_platform.errors import InvalidInput, NotFound
 from osmosis_platform.http.paging import Page
 
 SHIPPED_NAMESPACE = "osmosis/"
+_FROM_HUB = "From Hugging Face."
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
 
 
@@ -64,7 +65,7 @@ def resolve_for_training(session: Session, model_path: str) -> BaseModel:
             code="MODEL_NOT_FOUND",
             field="experiment.model_path",
         )
-    model = BaseModel(name=model_path, path=None, description="From Hugging Face.")
+    model = BaseModel(name=model_path, path=None, description=_FROM_HUB)
     session.add(model)
     session.flush()
     return model
@@ -90,6 +91,11 @@ def _register_folder(session: Session, folder: Path) -> BaseModel:
     session.add(model)
     session.flush()
     return model
+
+
+def on_hub(model: BaseModel) -> bool:
+    """Whether a model comes from Hugging Face, whether or not it has been fetched."""
+    return model.description == _FROM_HUB
 
 
 def list_base_models(session: Session, page: Page) -> tuple[list[BaseModel], int]:

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from osmosis_platform.adapters.base_models import base_model
+from osmosis_platform.adapters.shipped import trainer_python
 from osmosis_platform.compute.children import Child
 from osmosis_platform.compute.environments import BuildOptions
 from osmosis_platform.compute.failures import RunFailed, disk_full, is_disk_full
+from osmosis_platform.compute.hub import fetch_model
 from osmosis_platform.compute.plan import RunFolder, RunPlan, materialise, read_plan, run_folder
 from osmosis_platform.compute.redaction import Redactor
 from osmosis_platform.compute.rollout_server import Place, RolloutServer, check_entrypoint
@@ -141,7 +144,7 @@ class RunExecution:
                     f"Importing {plan.entrypoint} of rollout {plan.rollout_name} at commit {plan.commit_sha[:8]}."
                 )
                 check_entrypoint(self.supervisor.spawner, place, plan.entrypoint, plan.rollout_env)
-                return self._supervise(plan, place, run_log)
+                return self._supervise(self._with_model(plan, run_log), place, run_log)
         except RunFailed as error:
             self._raise_if_interrupted()
             return (
@@ -167,6 +170,23 @@ class RunExecution:
 
     def _options(self, plan: RunPlan) -> BuildOptions:
         return replace(plan.options, cancelled=lambda: self._interrupted() or self._stop_requested())
+
+    def _with_model(self, plan: RunPlan, run_log: RunLog) -> RunPlan:
+        """The plan with its base model on this machine; one from Hugging Face is fetched and its folder remembered."""
+        if plan.base_model is None or plan.base_model[1] is not None:
+            return plan
+        name = plan.base_model[0]
+        folder = fetch_model(
+            self.supervisor.spawner,
+            trainer_python(self.platform.settings),
+            name,
+            credentials=plan.rollout_env,
+            say=run_log.say,
+            interrupted=self._pause_wanted,
+        )
+        with self._write() as session:
+            base_model(session, name).path = str(folder)
+        return replace(plan, base_model=(name, str(folder)))
 
     def _supervise(self, plan: RunPlan, place: Place, run_log: RunLog) -> Outcome:
         """Start both processes, as often as it takes, until the worker's end is the run's."""

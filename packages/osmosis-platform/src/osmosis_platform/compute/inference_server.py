@@ -172,7 +172,8 @@ class InferenceServer:
 
     def _wanted(self) -> Wanted:
         with self._platform.database.read() as session:
-            bases = {model.name: model.path or model.name for model in session.scalars(select(BaseModel))}
+            models = session.scalars(select(BaseModel).where(BaseModel.path.is_not(None)))
+            bases = {model.name: model.path for model in models if model.path is not None}
             active = [(model, model.base_model.name) for model in active_models(session)]
         adapters = {}
         for model, base in active:

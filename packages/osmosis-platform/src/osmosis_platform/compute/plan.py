@@ -28,7 +28,10 @@ from osmosis_platform.workspaces.models import Workspace
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The facts of one run. `secrets` holds values and is never written anywhere."""
+    """The facts of one run. `base_model` is (name, folder), without folder while the model is not on this machine.
+
+    `secrets` holds values and is never written anywhere.
+    """
 
     run_id: str
     name: str
@@ -42,7 +45,7 @@ class RunPlan:
     rows_sha256: str
     dataset_rows: int
     options: BuildOptions
-    base_model: tuple[str, str] | None
+    base_model: tuple[str, str | None] | None
     hosted_model: str | None
     env: dict[str, str] = field(repr=False)
     secrets: dict[str, str] = field(repr=False)
@@ -117,7 +120,7 @@ def _read(session: Session, platform: Platform, run: Run) -> RunPlan:
     given = own_secrets.values(session, platform.keys, run)
     stored = [name for name in run.secret_names if name not in given]
     resolved = resolve(session, platform.keys, run.workspace_id, run.creator_id, stored)
-    base = session.get(BaseModel, run.base_model_id) if run.base_model_id and run.kind == "train" else None
+    base = session.get(BaseModel, run.base_model_id) if run.base_model_id else None
     return RunPlan(
         run_id=run.id,
         name=run.name,
@@ -135,7 +138,7 @@ def _read(session: Session, platform: Platform, run: Run) -> RunPlan:
             sdk_from_index=workspace.sdk_from_index
             or bool(run.config.get("advanced", {}).get("package_index")),
         ),
-        base_model=(base.name, base.path or base.name) if base else None,
+        base_model=(base.name, base.path) if base else None,
         hosted_model=_hosted_model(session, run) if run.kind == "eval" else None,
         env=dict(run.env),
         secrets={**{name: value for name, (value, _label) in resolved.items()}, **given},

@@ -70,6 +70,7 @@ def worker_spec(
     if plan.kind == "train":
         assert plan.base_model is not None
         name, path = plan.base_model
+        assert path is not None, "fetched before the worker starts"
         spec["base_model"] = {"name": name, "path": path}
     elif hosted is not None:
         base_url, key = hosted

@@ -27,7 +27,9 @@ def targets(session: Session, workspace_id: str) -> list[tuple[Target, int]]:
     """Every callable model with the moment (Unix seconds) it became so."""
     found = [
         (Target(model.name, model.name, model), int(model.created_at.timestamp()))
-        for model in session.scalars(select(BaseModel).order_by(BaseModel.name))
+        for model in session.scalars(
+            select(BaseModel).where(BaseModel.path.is_not(None)).order_by(BaseModel.name)
+        )
     ]
     for lora in active_models(session, workspace_id):
         base = lora.base_model
@@ -39,7 +41,7 @@ def targets(session: Session, workspace_id: str) -> list[tuple[Target, int]]:
 def find_target(session: Session, workspace_id: str, name: str) -> Target:
     """The model a caller named. Raises NotFound, for a LoRA model of another workspace like for one that does not exist."""
     base = find_base_model(session, name)
-    if base is not None:
+    if base is not None and base.path is not None:  # one from a hub is here once a run has fetched it
         return Target(name, base.name, base)
     for lora in active_models(session, workspace_id):
         if name in (inference_name(lora), lora.name):
