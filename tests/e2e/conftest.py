@@ -44,15 +44,17 @@ MARKS = {
 }
 
 
-def until[T](what: str, look: Callable[[], T], timeout: float = 120.0) -> T:
-    """Wait for a truthy answer."""
+def until[T](
+    what: str, look: Callable[[], T], timeout: float = 120.0, explain: Callable[[], str] = lambda: ""
+) -> T:
+    """Wait for a truthy answer; `explain` says what else is known when it does not come."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         found = look()
         if found:
             return found
         time.sleep(0.05)
-    raise AssertionError(f"{what} did not happen in {timeout:.0f} s")
+    raise AssertionError(f"{what} did not happen in {timeout:.0f} s\n{explain()}")
 
 
 class Recorder:

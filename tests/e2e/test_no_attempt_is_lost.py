@@ -62,7 +62,11 @@ def test_an_evaluation_survives_every_kill(deployment: Any, recorder: Any, until
     victims = itertools.cycle(["eval worker", "rollout server", "inference server", "platform"])
     while len(kills) < 12:
         target = len(seen) + 1
-        until("progress", lambda target=target: ended() or len(attempts(deployment, run_id)) >= target)
+        until(
+            "progress",
+            lambda target=target: ended() or len(attempts(deployment, run_id)) >= target,
+            explain=lambda: f"killed {kills}\n{deployment.logs('eval', run_id)}",
+        )
         if ended():
             break
         seen |= attempts(deployment, run_id)

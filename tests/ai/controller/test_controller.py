@@ -299,3 +299,9 @@ async def test_a_polled_rollout_that_the_server_forgot_is_lost(start_server, sta
     server, url = await start_server("C", workflow)
     result = await (await start_controller(url)).run(request())
     assert (result.status, result.error_type) == ("invalid", "rollout_server_lost")
+
+
+async def test_a_restart_of_the_own_server_before_the_first_contact_is_used(start_server, start_controller):
+    _, url = await start_server(instance_id="mine.2")
+    controller = await start_controller(url, instance_id="mine.1", start_timeout_s=5)
+    assert (await controller.run(request())).status == "success"

@@ -128,6 +128,9 @@ class RolloutServer:
         self._log = run_log
         self._interrupted = interrupted
         self.port = free_port()
+        # A worker that meets the server only after a restart still knows it as its own: see ServerWatch.
+        self._name = uuid.uuid4().hex
+        self._starts = 0
         self.instance_id = ""
         self.child: Child | None = None
 
@@ -142,7 +145,8 @@ class RolloutServer:
         Returns early when the run is interrupted meanwhile.
         """
         self.stop()
-        self.instance_id = uuid.uuid4().hex
+        self._starts += 1
+        self.instance_id = f"{self._name}.{self._starts}"
         reserved = {
             "_OSMOSIS_ROLLOUT_PORT": str(self.port),
             "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(self._place.artifacts),

@@ -36,6 +36,9 @@ def level_of(line: str) -> str:
     return "warning" if match[1] == "WARNING" else "error"
 
 
+_HEALTH_CHECK = '"GET /health HTTP/1'
+
+
 class RunLog:
     """Collects lines from any thread and writes them every half second.
 
@@ -65,6 +68,8 @@ class RunLog:
         """A receiver for the output of a process."""
 
         def receive(line: str) -> None:
+            if _HEALTH_CHECK in line:
+                return  # once a second, and never of interest
             with self._guard:
                 if self._take():
                     self._add(line, level_of(line), step)

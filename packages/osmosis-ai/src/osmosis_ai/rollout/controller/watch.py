@@ -25,7 +25,8 @@ class ServerWatch:
 
     Gone means: connections were refused for more than three seconds, or another process answers (``instance_id`` or
     ``process_id`` changed). A slow answer is not gone: user code may hold the server's event loop. At the first contact
-    the server has to be ``instance_id``, if given; after a loss any successor is accepted.
+    the server has to be ``instance_id``, if given, or a restart of it: ids ``<name>.<count>`` with the same name are starts
+    of one server. After a loss any successor is accepted.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class ServerWatch:
                 if self._met:
                     self._compare(health, instance)
                     return health
-                if instance is None or self._instance_id is None or instance == self._instance_id:
+                if _is_expected(instance, self._instance_id):
                     self._adopt(health, instance)
                     return health
                 reason = f"instance {instance!r} answers instead of {self._instance_id!r}"
@@ -138,6 +139,13 @@ class ServerWatch:
     def _lose(self, reason: str) -> None:
         self._health = self._instance_id = self._process_id = None
         self._on_lost(reason)
+
+
+def _is_expected(found: str | None, expected: str | None) -> bool:
+    if found is None or expected is None or found == expected:
+        return True
+    name, dot, _ = expected.rpartition(".")
+    return bool(dot) and found.startswith(f"{name}.")
 
 
 def _process_of(health: dict[str, Any]) -> str | None:
