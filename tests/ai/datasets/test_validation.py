@@ -64,7 +64,10 @@ def test_every_cell_arrives_as_uploaded(tmp_path: Path, extension: str) -> None:
 def test_numbers_in_text_columns_keep_their_digits(tmp_path: Path) -> None:
     path = tmp_path / "n.jsonl"
     path.write_text(
-        "".join(f'{{"system_prompt":"s","user_prompt":"u","ground_truth":{n}}}\n' for n in ("1.50", "-0", "1e5", "12345678901234567890"))
+        "".join(
+            f'{{"system_prompt":"s","user_prompt":"u","ground_truth":{n}}}\n'
+            for n in ("1.50", "-0", "1e5", "12345678901234567890")
+        )
     )
     assert [row.label for row in rows_of(path, tmp_path)] == ["1.50", "-0", "1e5", "12345678901234567890"]
 
@@ -74,7 +77,10 @@ def test_numbers_in_text_columns_keep_their_digits(tmp_path: Path) -> None:
     [
         ('{"system_prompt": "s", "user_prompt": NaN}', "Line 3: invalid JSON (NaN is not JSON)"),
         ('{"system_prompt": "a", "system_prompt": "b", "user_prompt": "u"}', "duplicate key 'system_prompt'"),
-        ('{"system_prompt": "s", "user_prompt": ["u"]}', "Line 3, column user_prompt: expected text, got list"),
+        (
+            '{"system_prompt": "s", "user_prompt": ["u"]}',
+            "Line 3, column user_prompt: expected text, got list",
+        ),
         ('["s", "u"]', "Line 3: expected a JSON object, got list"),
         ('{"system_prompt": "s"', "Line 3, column"),
         ('{"system_prompt": "\\ud800", "user_prompt": "u"}', "surrogate"),
@@ -97,7 +103,9 @@ def test_a_bad_row_in_the_middle_is_told_with_its_line(tmp_path: Path, line: str
 def test_metadata_types_are_the_same_in_every_row(tmp_path: Path) -> None:
     rows = [{**ROW, "metadata": {"tag": "x"}}] * 200 + [{**ROW, "metadata": {"tag": 3}}]
     report = validate_file(write_jsonl(tmp_path / "m.jsonl", list(rows)))
-    assert report.errors == ["Line 201: metadata value type at $.tag is inconsistent across rows (str vs number)"]
+    assert report.errors == [
+        "Line 201: metadata value type at $.tag is inconsistent across rows (str vs number)"
+    ]
 
 
 def test_metadata_object_reaches_the_row(tmp_path: Path) -> None:

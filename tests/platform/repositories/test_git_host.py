@@ -99,7 +99,10 @@ def test_push_is_synced_into_the_catalogue(
     pushed = git("push", "origin", "main:main", "main:feature", token=town.max.token, cwd=work)
     assert pushed.returncode == 0, pushed.stderr
     events = sync_all(platform)
-    assert {(e.branch, e.status, e.rollouts_found) for e in events} == {("main", "success", 2), ("feature", "success", 2)}
+    assert {(e.branch, e.status, e.rollouts_found) for e in events} == {
+        ("main", "success", 2),
+        ("feature", "success", 2),
+    }
     assert {e.message for e in events} == {"Second rollout"}
     answer = client.get("/api/cli/rollouts", headers=town.max.scoped()).json()
     assert [(r["name"], r["description"]) for r in answer["rollouts"]] == [("calc", "Sums"), ("second", None)]

@@ -36,9 +36,14 @@ def test_content_of_another_hash_is_refused_and_leaves_nothing(tmp_path: Path) -
 def test_a_write_that_breaks_off_is_swept_at_the_next_start(tmp_path: Path) -> None:
     store = BlobStore(tmp_path)
     (tmp_path / "incoming" / "half").write_bytes(b"x")
-    with pytest.raises(RuntimeError), store.writer() as writer:
-        writer.write(b"half")
-        raise RuntimeError
+
+    def break_off() -> None:
+        with store.writer() as writer:
+            writer.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        break_off()
     BlobStore(tmp_path).clear_incoming()
     assert list((tmp_path / "incoming").iterdir()) == []
 
@@ -49,7 +54,9 @@ def test_names_that_are_no_hash_reach_no_file(tmp_path: Path, name: str) -> None
         BlobStore(tmp_path).path(name)
 
 
-def test_a_signed_address_serves_exact_bytes_until_it_expires(platform: Platform, client: httpx.Client) -> None:
+def test_a_signed_address_serves_exact_bytes_until_it_expires(
+    platform: Platform, client: httpx.Client
+) -> None:
     stored = platform.blobs.put_bytes(b'<script>alert("x")</script>' * 100)
     url = platform.urls.download_url(stored.sha256, "a/page.html").removeprefix(platform.urls.base_url)
     answer = client.get(url)
@@ -61,7 +68,9 @@ def test_a_signed_address_serves_exact_bytes_until_it_expires(platform: Platform
     assert answer.headers["content-security-policy"].startswith("sandbox")
     for changed in (url.replace("page", "pig"), url.replace("expires=1", "expires=9"), url[:-1] + "A"):
         assert client.get(changed).json()["code"] == "SIGNATURE_INVALID"
-    expired = platform.urls.download_url(stored.sha256, "x", expires_in=-5).removeprefix(platform.urls.base_url)
+    expired = platform.urls.download_url(stored.sha256, "x", expires_in=-5).removeprefix(
+        platform.urls.base_url
+    )
     assert client.get(expired).status_code == 403
     assert client.get(expired).json()["code"] == "SIGNATURE_EXPIRED"
 
