@@ -59,13 +59,16 @@ demo: setup  ## The whole loop on a fresh platform. ARGS="--once --json out.json
 serve: setup  ## Start the platform. ARGS="--data DIR --port 8400"
 	@$(PLATFORM) -m osmosis_platform.main serve $(ARGS)
 
+# Two processes; files stay whole, so that fixtures of a file are made once.
+PARALLEL ?= -n 2 --dist loadfile
+
 test: dev  ## Tests, without the slow ones
-	$(PLATFORM) -m pytest tests/ai tests/platform tests/e2e -m "not slow" $(ARGS)
-	$(TRAINER) -m pytest tests/trainer -m "not slow" $(ARGS)
+	$(PLATFORM) -m pytest tests/ai tests/platform tests/e2e -m "not slow" $(PARALLEL) $(ARGS)
+	$(TRAINER) -m pytest tests/trainer -m "not slow" $(PARALLEL) $(ARGS)
 
 test-all: dev  ## Tests, with the slow ones
-	$(PLATFORM) -m pytest tests/ai tests/platform tests/e2e $(ARGS)
-	$(TRAINER) -m pytest tests/trainer $(ARGS)
+	$(PLATFORM) -m pytest tests/ai tests/platform tests/e2e $(PARALLEL) $(ARGS)
+	$(TRAINER) -m pytest tests/trainer $(PARALLEL) $(ARGS)
 
 bench: dev  ## Benchmarks, each beside a named alternative. ARGS="--json out.json"
 	@$(TRAINER) -m benchmarks $(ARGS)

@@ -48,7 +48,7 @@ def test_starter_configs_are_accepted_by_loader_and_platform(template, name):
     preset = {
         key: training.config["training"][key] for key in ("rollout_batch_size", "n_samples_per_prompt", "lr")
     }
-    assert preset == {"rollout_batch_size": 8, "n_samples_per_prompt": 8, "lr": 2e-3}
+    assert preset == {"rollout_batch_size": 8, "n_samples_per_prompt": 8, "lr": 1.5e-3}
     assert training.config["checkpoints"] == {"eval_interval": 5, "checkpoint_save_freq": 5}
     assert training.config["advanced"]["max_steps"] == 20
     assert training.config["advanced"]["max_completion_tokens"] == 64
