@@ -48,8 +48,8 @@ def test_public_address(given: dict[str, object], expected: str) -> None:
 
 
 def test_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OSMOSIS_RUN_SLOTS", "3")
-    assert Settings().run_slots == 3
+    monkeypatch.setenv("OSMOSIS_TRAINING_SLOTS", "3")
+    assert Settings().training_slots == 3
 
 
 def test_version_that_is_none_is_refused_at_the_start() -> None:

@@ -56,6 +56,7 @@ def _lora(model: LoraModel, run: Run | None) -> dict[str, Any]:
         "model_name": model.name,
         "base_model": model.base_model.name,
         "training_run_name": run.name if run else None,
+        "training_run_id": model.run_id,
         "checkpoint_step": model.step,
         "reward": model.reward,
         "deployment_status": model.deployment_status,

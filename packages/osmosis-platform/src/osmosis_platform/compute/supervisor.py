@@ -23,7 +23,7 @@ from osmosis_platform.context import Platform
 from osmosis_platform.errors import PlatformError
 from osmosis_platform.jobs.queue import ClaimedJob
 from osmosis_platform.jobs.runner import Work
-from osmosis_platform.runs.submit import EXECUTE, QUEUE
+from osmosis_platform.runs.submit import EXECUTE, QUEUES
 from osmosis_platform.settings import Settings
 
 log = logging.getLogger("osmosis_platform.compute")
@@ -69,7 +69,8 @@ class Supervisor:
 
     def threads(self) -> Mapping[str, int]:
         """How many runs execute at the same time."""
-        return {QUEUE: self.platform.settings.run_slots}
+        settings = self.platform.settings
+        return {QUEUES["eval"]: settings.evaluation_slots, QUEUES["train"]: settings.training_slots}
 
     def register_models(self) -> None:
         """Make the base models that come with the trainer known. Without a trainer it says so and goes on."""

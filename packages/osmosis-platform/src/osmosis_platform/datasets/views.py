@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.datasets import service
-from osmosis_platform.http.logs import logs_page
 from osmosis_platform.http.scope import PlatformDep
+from osmosis_platform.runs.log_view import newest_lines
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import ViewerDep, page_at
 
@@ -44,6 +44,6 @@ def dataset_page(request: Request, platform: PlatformDep, viewer: ViewerDep, nam
             "dataset": service.body(dataset, creator.name if creator else None, None),
             "preview": preview,
             "columns": [c for c in COLUMNS if any(c in row for row in preview)],
-            "logs": logs_page(session, dataset.id, 200)["logs"],
+            "logs": newest_lines(session, dataset.id),
         }
     return render(request, "dataset.html", data, viewer=viewer, room="datasets")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlencode
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.models import LoraModel
@@ -14,6 +16,9 @@ from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
 from osmosis_platform.runs.service import duration_ms
 from osmosis_platform.storage.signing import UrlSigner
 from osmosis_platform.storage.store import BlobStore
+
+AttemptStatus = Literal["", "success", "failed", "skipped"]
+AttemptReward = Literal["", "passed", "below", "none"]
 
 KIND_NAMES = {"eval": "Evaluation", "train": "Training"}
 ROOM = {"eval": "evaluation", "train": "training"}
@@ -52,6 +57,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
         "stop_requested": run.stop_requested_at is not None,
         "phase": run.phase,
         "duration_ms": duration_ms(run),
+        "remaining_ms": remaining_ms(run),
         "examples_processed": run.examples_processed,
         "reward_note": f"95 % interval {interval['low']:.2f} to {interval['high']:.2f}" if interval else "",
         "pass_rate": results.get("pass_rate"),
@@ -93,6 +99,14 @@ def progress(run: Run) -> dict[str, Any]:
     return {"done": done, "total": total, "text": f"{done} / {total} {unit}"}
 
 
+def remaining_ms(run: Run) -> float | None:
+    """How long a running run will need if it goes on as it went; None while nothing is done or the end is unknown."""
+    spent, made = duration_ms(run), progress(run)
+    if run.status != "running" or not spent or not made["done"] or made["total"] is None:
+        return None
+    return float(spent * (made["total"] - made["done"]) / made["done"])
+
+
 def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
     """LoRA models of a training run, last first."""
     found = session.scalars(
@@ -111,42 +125,107 @@ def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def attempts(session: Session, run: Run, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """A page of an evaluation's attempts by row, and how many there are."""
-    mine = RunAttempt.run_id == run.id
-    total = session.scalar(select(func.count()).select_from(RunAttempt).where(mine)) or 0
-    query = select(RunAttempt).where(mine).order_by(RunAttempt.row_index, RunAttempt.run_index)
-    found = [
-        {
-            "row_index": a.row_index,
-            "run_index": a.run_index,
-            "rollout_id": a.rollout_id,
-            "status": a.status,
-            "reward": a.reward,
-            "tokens": a.tokens,
-            "duration_ms": a.duration_ms,
-            "error_type": a.error_type,
-            "error_message": a.error_message,
-            "has_trajectory": a.trajectory_sha256 is not None,
+@dataclass(frozen=True, slots=True)
+class AttemptFilter:
+    """Which attempts of an evaluation a page lists; empty means all. `below` and `passed` compare with the pass threshold."""
+
+    status: AttemptStatus = ""
+    reward: AttemptReward = ""
+
+    def query(self) -> str:
+        """The filter as the query of an address: empty, or `status=failed&`."""
+        chosen = {k: v for k, v in (("status", self.status), ("reward", self.reward)) if v}
+        return f"{urlencode(chosen)}&" if chosen else ""
+
+    def conditions(self, run: Run) -> list[ColumnElement[bool]]:
+        """The filter over `RunAttempt`."""
+        threshold = run.config.get("evaluation", {}).get("pass_threshold", 1.0)
+        rewards: dict[str, ColumnElement[bool]] = {
+            "passed": RunAttempt.reward >= threshold,
+            "below": RunAttempt.reward < threshold,
+            "none": RunAttempt.reward.is_(None),
         }
-        for a in session.scalars(query.limit(limit).offset(offset))
+        found = [RunAttempt.run_id == run.id]
+        if self.status:
+            found.append(RunAttempt.status == self.status)
+        if self.reward:
+            found.append(rewards[self.reward])
+        return found
+
+
+def attempts(
+    session: Session, run: Run, chosen: AttemptFilter, limit: int, offset: int
+) -> tuple[list[dict[str, Any]], int]:
+    """A page of an evaluation's attempts by row, and how many the filter leaves."""
+    mine = chosen.conditions(run)
+    total = session.scalar(select(func.count()).select_from(RunAttempt).where(*mine)) or 0
+    query = select(RunAttempt).where(*mine).order_by(RunAttempt.row_index, RunAttempt.run_index)
+    return [attempt_row(a) for a in session.scalars(query.limit(limit).offset(offset))], total
+
+
+def attempt_row(attempt: RunAttempt) -> dict[str, Any]:
+    """One finished attempt."""
+    return {
+        "row_index": attempt.row_index,
+        "run_index": attempt.run_index,
+        "rollout_id": attempt.rollout_id,
+        "status": attempt.status,
+        "reward": attempt.reward,
+        "tokens": attempt.tokens,
+        "duration_ms": attempt.duration_ms,
+        "error_type": attempt.error_type,
+        "error_message": attempt.error_message,
+        "has_trajectory": attempt.trajectory_sha256 is not None,
+    }
+
+
+BINS = 10
+
+
+def reward_histogram(session: Session, run: Run) -> list[dict[str, Any]]:
+    """How the rewards of an evaluation are spread: ten equal bins, `low` to `high`, each with its `count`.
+
+    The bins cover 0 to 1, and further where rewards go further. Empty without rewards.
+    """
+    query = (
+        select(RunAttempt.reward, func.count())
+        .where(RunAttempt.run_id == run.id, RunAttempt.reward.is_not(None))
+        .group_by(RunAttempt.reward)
+    )
+    rewards = [(float(value), number) for value, number in session.execute(query)]
+    if not rewards:
+        return []
+    low, high = min(0.0, *(v for v, _ in rewards)), max(1.0, *(v for v, _ in rewards))
+    counts = [0] * BINS
+    for value, number in rewards:
+        counts[min(int((value - low) / (high - low) * BINS), BINS - 1)] += number
+    step = (high - low) / BINS
+    return [
+        {"low": low + i * step, "high": low + (i + 1) * step, "count": number}
+        for i, number in enumerate(counts)
     ]
-    return found, total
 
 
 def trajectory_steps(blobs: BlobStore, sha256: str) -> list[dict[str, Any]]:
-    """The steps of a stored ATIF document, reduced to what a reader sees."""
+    """The steps of a stored ATIF document, reduced to what a reader sees. Tool results carry the name of their tool."""
     document = json.loads(blobs.read_bytes(sha256))
     return [
         {
             "source": step["source"],
             "model_name": step.get("model_name"),
+            "reasoning": step.get("reasoning_content") or "",
             "message": _text(step.get("message")),
             "tool_calls": step.get("tool_calls") or [],
-            "results": [_text(r.get("content")) for r in (step.get("observation") or {}).get("results", [])],
+            "results": _results(step),
         }
         for step in document["steps"]
     ]
+
+
+def _results(step: dict[str, Any]) -> list[dict[str, str | None]]:
+    names = {call["tool_call_id"]: call["function_name"] for call in step.get("tool_calls") or []}
+    found = (step.get("observation") or {}).get("results", [])
+    return [{"tool": names.get(r.get("source_call_id")), "content": _text(r.get("content"))} for r in found]
 
 
 def _text(content: Any) -> str:

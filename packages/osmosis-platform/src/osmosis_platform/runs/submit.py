@@ -22,7 +22,8 @@ from osmosis_platform.runs.names import unused_name
 from osmosis_platform.runs.service import Kind, job_key, log, page_url
 from osmosis_platform.secrets.service import resolve_names
 
-QUEUE = "runs"
+# A queue of its own for each kind: a long training does not hold up evaluations.
+QUEUES = {"eval": "evaluations", "train": "trainings"}
 EXECUTE = "runs.execute"
 # A run outlives any number of platform restarts; its own restarts are counted by the supervisor.
 _JOB_ATTEMPTS = 1000
@@ -109,7 +110,12 @@ def create_run(
 def enqueue(session: Session, platform: Platform, run: Run) -> str:
     """Queue the execution of a run; returns the job's id. A run that is queued already stays so."""
     job = platform.jobs.enqueue(
-        session, QUEUE, EXECUTE, {"run_id": run.id}, dedupe_key=job_key(run), max_attempts=_JOB_ATTEMPTS
+        session,
+        QUEUES[run.kind],
+        EXECUTE,
+        {"run_id": run.id},
+        dedupe_key=job_key(run),
+        max_attempts=_JOB_ATTEMPTS,
     )
     return job.id
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 from starlette.convertors import Convertor, register_url_convertor
 
 from osmosis_platform.errors import NotFound
-from osmosis_platform.http.logs import logs_page
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.runs import pages, service
+from osmosis_platform.runs import log_view, pages, service
 from osmosis_platform.runs.facts import with_facts
-from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt
-from osmosis_platform.web.pages import POLLING_ENDS, environment, render
-from osmosis_platform.web.viewer import Csrf, ViewerDep, page_at
+from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunMetric
+from osmosis_platform.web.pages import fragment, render
+from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep, page_at
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,8 +45,11 @@ COMMAND = {
     "evaluation": "osmosis eval submit configs/eval/multiply-local-openai.toml",
     "training": "osmosis train submit configs/training/multiply-local-openai.toml",
 }
-LOG_LINES = 200
 ATTEMPTS = 50
+PARTS = {
+    "eval": ("actions", "summary", "results", "attempts"),
+    "train": ("actions", "summary", "checkpoints", "metrics"),
+}
 
 
 @router.get("/{workspace}/{room:room}")
@@ -87,35 +91,26 @@ def run_page(
     viewer: ViewerDep,
     room: Room,
     name_or_id: str,
-    part: Literal["live", "log", "charts"] | None = None,
+    part: Literal["live", "charts"] | None = None,
+    after: Annotated[int, Query(ge=0)] = 0,
+    before: Annotated[int | None, Query(ge=1)] = None,
+    status: pages.AttemptStatus = "",
+    reward: pages.AttemptReward = "",
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """One run. `part=live` and `part=log` are what changes while it runs; `part=charts` the points of its charts."""
+    """One run. `part=live` is what changed while it runs, with the log lines behind `after`; `part=charts` the points of its
+    charts. `before` shows older log lines; `status`, `reward` and `offset` choose the attempts of an evaluation."""
     with platform.database.read() as session:
         run = service.find_run(session, viewer.workspace_id, KIND[room], name_or_id)
         if part == "charts":
-            series = [
-                {
-                    "key": key,
-                    "title": service.title(key),
-                    "points": [[step, value] for step, value, _ in points],
-                }
-                for key, points in sorted(service.metric_points(session, run.id).items(), key=_chart_order)
-            ]
-            return JSONResponse({"series": series, "final": run.status in TERMINAL})
-        data: dict[str, Any] = {
-            "run": pages.run_detail(with_facts(session, [run])[0], viewer.workspace),
-            "checkpoints": pages.checkpoints(session, run) if room == "training" else [],
-            "logs": logs_page(session, run.id, LOG_LINES)["logs"],
-        }
-        if part is not None:
-            template = "parts/live.html" if part == "live" else "parts/run_log.html"
-            html = environment().get_template(template).render(**data, viewer=viewer)
-            return HTMLResponse(html, status_code=POLLING_ENDS if run.status in TERMINAL else 200)
-        data["attempts"], data["attempts_page"] = None, None
-        if room == "evaluation":
-            data["attempts"], total = pages.attempts(session, run, ATTEMPTS, offset)
-            data["attempts_page"] = {"limit": ATTEMPTS, "offset": offset, "total": total}
+            return JSONResponse(_charts(session, run), headers={"Cache-Control": "no-store"})
+        chosen = pages.AttemptFilter(status, reward)
+        data = _run_data(session, viewer, run, chosen, offset)
+        if part == "live":
+            lines = log_view.lines_after(session, run.id, after)
+            return JSONResponse(_live(viewer, data, lines, after), headers={"Cache-Control": "no-store"})
+        data["logs"] = log_view.newest_lines(session, run.id, before)
+        older = log_view.has_older(session, run.id, data["logs"])
     return render(
         request,
         "run.html",
@@ -124,7 +119,63 @@ def run_page(
         room=room,
         list_path=f"/{viewer.workspace}/{room}",
         list_title=TITLE[room],
+        older=older,
+        following=before is None,
     )
+
+
+def _run_data(
+    session: Session, viewer: Viewer, run: Run, chosen: pages.AttemptFilter, offset: int
+) -> dict[str, Any]:
+    """Everything of a run's page but its log."""
+    points = select(func.count()).select_from(RunMetric).where(RunMetric.run_id == run.id)
+    data: dict[str, Any] = {
+        "run": pages.run_detail(with_facts(session, [run])[0], viewer.workspace),
+        "checkpoints": [],
+        "points": session.scalar(points) or 0,
+        "metrics": service.metric_summaries(_ordered_points(session, run)) if run.kind == "train" else [],
+        "attempts": None,
+        "attempts_page": None,
+        "filter": None,
+        "histogram": [],
+    }
+    if run.kind == "train":
+        data["checkpoints"] = pages.checkpoints(session, run)
+    else:
+        data["attempts"], total = pages.attempts(session, run, chosen, ATTEMPTS, offset)
+        data["attempts_page"] = {"limit": ATTEMPTS, "offset": offset, "total": total}
+        data["filter"] = {"status": chosen.status, "reward": chosen.reward, "query": chosen.query()}
+        data["histogram"] = pages.reward_histogram(session, run)
+    return data
+
+
+def _live(viewer: Viewer, data: dict[str, Any], lines: list[dict[str, Any]], after: int) -> dict[str, Any]:
+    """The parts of the page as HTML by the id of their element, the new log lines, and whether more can come."""
+    parts = {name: fragment(f"parts/{name}.html", **data, viewer=viewer) for name in PARTS[data["run"]["kind"]]}
+    return {
+        "status": data["run"]["status"],
+        "final": data["run"]["final"] and len(lines) < log_view.SHOWN,
+        "points": data["points"],
+        "parts": parts,
+        "lines": fragment("parts/log_lines.html", logs=lines, viewer=viewer),
+        "sequence": lines[-1]["sequence"] if lines else after,
+    }
+
+
+def _charts(session: Session, run: Run) -> dict[str, Any]:
+    series = [
+        {
+            "key": key,
+            "title": service.title(key),
+            "points": [[step, value] for step, value, _ in points],
+        }
+        for key, points in _ordered_points(session, run).items()
+    ]
+    return {"series": series, "final": run.status in TERMINAL}
+
+
+def _ordered_points(session: Session, run: Run) -> dict[str, list[tuple[int, float, int]]]:
+    return dict(sorted(service.metric_points(session, run.id).items(), key=_chart_order))
 
 
 def _chart_order(item: tuple[str, Any]) -> tuple[int, str]:
@@ -165,9 +216,7 @@ def attempt_page(
         data = {
             "run_name": run.name,
             "run_path": f"/{viewer.workspace}/evaluation/{run.id}",
-            "row_index": row_index,
-            "run_index": run_index,
-            "reward": attempt.reward,
+            **pages.attempt_row(attempt),
             "steps": steps,
             "artifacts": pages.artifact_links(session, platform.urls, attempt),
         }

@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from osmosis_platform.errors import PlatformError
-from osmosis_platform.web.pages import environment, wants_json
+from osmosis_platform.web.pages import fragment, wants_json
 
 
 def error_page(request: Request, error: PlatformError) -> Response | None:
@@ -19,5 +19,5 @@ def error_page(request: Request, error: PlatformError) -> Response | None:
     if isinstance(target, str):
         return RedirectResponse(target, status_code=303)
     title = HTTPStatus(error.status).phrase if error.status in set(HTTPStatus) else "Error"
-    html = environment().get_template("error.html").render(title=title, error=error.message)
+    html = fragment("error.html", title=title, error=error.message)
     return HTMLResponse(html, status_code=error.status, headers={"Cache-Control": "no-store"})

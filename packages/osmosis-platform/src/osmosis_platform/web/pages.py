@@ -15,8 +15,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from osmosis_platform.web.text import plain_output
+
 STATIC = Path(str(importlib.resources.files("osmosis_platform.web") / "static"))
-POLLING_ENDS = 286  # htmx stops polling when it sees this status
 
 TONES = {
     "finished": "good",
@@ -47,22 +48,37 @@ def render(
     """The page, or the same `data` as JSON. `chrome` is what only the page needs (navigation, forms)."""
     if wants_json(request):
         return JSONResponse(data, status_code=status, headers={"Vary": "Accept"})
-    html = environment().get_template(template).render(**data, **chrome)
+    html = fragment(template, **data, **chrome)
     return HTMLResponse(html, status_code=status, headers={"Vary": "Accept", "Cache-Control": "no-store"})
+
+
+def fragment(template: str, **values: Any) -> str:
+    """A template as text: a page, or a part of one."""
+    return environment().get_template(template).render(**values)
 
 
 @cache
 def environment() -> Environment:
-    """The one Jinja environment: everything is escaped, and an unknown name is an error."""
+    """The one Jinja environment: everything is escaped and made plain, and an unknown name is an error."""
     env = Environment(
         loader=PackageLoader("osmosis_platform.web"),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
+        finalize=plain_output,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     env.filters.update(
-        moment=moment, size=size, duration=duration, number=number, percent=percent, count=count, tone=tone
+        moment=moment,
+        minute=minute,
+        clock=clock,
+        size=size,
+        duration=duration,
+        number=number,
+        significant=significant,
+        percent=percent,
+        count=count,
+        tone=tone,
     )
     env.globals["asset"] = asset
     return env
@@ -87,9 +103,23 @@ def tone(status: str | None) -> str:
 
 def moment(value: str | None, zone: str = "UTC") -> str:
     """An ISO moment in the workspace's zone: `2026-11-01 14:05:09 UTC`."""
+    return _local(value, zone, "%Y-%m-%d %H:%M:%S %Z")
+
+
+def minute(value: str | None, zone: str = "UTC") -> str:
+    """The same for lists: `2026-11-01 14:05`. The zone is named once on the page."""
+    return _local(value, zone, "%Y-%m-%d %H:%M")
+
+
+def clock(value: str | None, zone: str = "UTC") -> str:
+    """The same for log lines: `11-01 14:05:09`."""
+    return _local(value, zone, "%m-%d %H:%M:%S")
+
+
+def _local(value: str | None, zone: str, form: str) -> str:
     if not value:
         return "–"
-    return datetime.fromisoformat(value).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+    return datetime.fromisoformat(value).astimezone(ZoneInfo(zone)).strftime(form)
 
 
 def size(value: int | None) -> str:
@@ -120,6 +150,11 @@ def duration(milliseconds: float | None) -> str:
 def number(value: float | None, digits: int = 2) -> str:
     """A fixed number of decimals, or a dash."""
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def significant(value: float | None) -> str:
+    """Four significant digits, or a dash."""
+    return "–" if value is None else f"{value:.4g}"
 
 
 def percent(value: float | None) -> str:
