@@ -65,7 +65,7 @@ def test_submit_makes_a_pending_run_and_its_job(
     assert run["platform_url"].endswith(f"/acme/training/{run['id']}")
     with platform.database.read() as session:
         job = session.query(Job).one()
-        assert (job.queue, job.payload) == ("runs", {"run_id": run["id"]})
+        assert (job.queue, job.payload) == ("trainings", {"run_id": run["id"]})
     detail = api("GET", f"training-runs/{run['name']}").json()
     assert detail["commit_sha"] == workshop.commit_sha
     assert detail["branch"] == "main"

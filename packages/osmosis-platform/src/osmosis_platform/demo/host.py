@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -21,6 +22,7 @@ from osmosis_platform.context import open_platform
 from osmosis_platform.demo.console import Narrator
 from osmosis_platform.inference.keys import create_key
 from osmosis_platform.repositories.service import create_repository
+from osmosis_platform.server import identity_file
 from osmosis_platform.settings import Settings
 from osmosis_platform.workspaces.service import create_workspace
 
@@ -96,12 +98,20 @@ class Host:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             self.check_alive()
-            try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=2):
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.1)
+            if self._is_ready(self._process.pid):
+                return
+            time.sleep(0.1)
         raise PlatformDied(f"The platform was not ready after {START_SECONDS} s.")
+
+    def _is_ready(self, pid: int) -> bool:
+        # Another program may answer at the port, so the platform also has to say that it is the one we started.
+        try:
+            if json.loads(identity_file(self.settings).read_text())["pid"] != pid:
+                return False
+            with urllib.request.urlopen(f"{self.url}/health", timeout=2):
+                return True
+        except (FileNotFoundError, urllib.error.URLError, OSError):
+            return False
 
     def check_alive(self) -> None:
         """Raise PlatformDied when the process has ended."""
