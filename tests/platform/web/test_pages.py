@@ -16,6 +16,7 @@ from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.runs.models import Run, RunAttempt, RunMetric
+from osmosis_platform.runs.service import log
 
 HTML = {"Accept": "text/html"}
 PASSWORD = "correct horse battery"
@@ -145,8 +146,54 @@ def test_live_parts_end_when_the_run_has_ended(
     signed_in: Callable[[str], httpx.Client], runs: dict[str, str]
 ) -> None:
     client = signed_in("max")
-    assert client.get(f"/acme/training/{runs['train-running']}?part=live").status_code == 200
-    assert client.get(f"/acme/evaluation/{runs['eval-finished']}?part=live").status_code == 286
+    assert client.get(f"/acme/training/{runs['train-running']}?part=live").json()["final"] is False
+    assert client.get(f"/acme/evaluation/{runs['eval-finished']}?part=live").json()["final"] is True
     charts = client.get(f"/acme/training/{runs['train-running']}?part=charts").json()
     assert charts["series"][0]["points"] == [[0, 0.1], [1, 0.4], [2, 0.7]]
     assert charts["final"] is False
+
+
+def test_attempts_are_filtered_by_status_and_reward(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], platform: Platform
+) -> None:
+    with platform.database.write() as session:
+        for row, (status, reward) in enumerate(
+            [("success", 0.2), ("failed", None), ("success", 1.0)], start=1
+        ):
+            session.add(
+                RunAttempt(
+                    run_id=runs["eval-finished"], row_index=row, run_index=0, rollout_id=f"r{row}", status=status,
+                    reward=reward,
+                )
+            )  # fmt: skip
+    client = signed_in("max")
+
+    def rows(query: str) -> list[int]:
+        url = f"/acme/evaluation/{runs['eval-finished']}?format=json&{query}"
+        return [attempt["row_index"] for attempt in client.get(url).json()["attempts"]]
+
+    assert rows("") == [0, 1, 2, 3]
+    assert rows("status=failed") == [2]
+    assert rows("reward=passed") == [0, 3]
+    assert rows("status=success&reward=below") == [1]
+    assert rows("reward=none") == [2]
+    histogram = client.get(f"/acme/evaluation/{runs['eval-finished']}?format=json").json()["histogram"]
+    assert [bin["count"] for bin in histogram] == [0, 0, 1, 0, 0, 0, 0, 0, 0, 2]
+
+
+def test_the_log_is_read_backwards_and_followed(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], platform: Platform
+) -> None:
+    with platform.database.write() as session:
+        for number in range(250):
+            log(session, runs["train-running"], f"line-{number}")
+    client = signed_in("max")
+    url = f"/acme/training/{runs['train-running']}"
+    newest = client.get(f"{url}?format=json").json()["logs"]
+    assert [line["message"] for line in newest] == [f"line-{n}" for n in range(50, 250)]
+    older = client.get(f"{url}?format=json&before={newest[0]['sequence']}").json()["logs"]
+    assert [line["message"] for line in older] == [f"line-{n}" for n in range(50)]
+    live = client.get(f"{url}?part=live&after={newest[-2]['sequence']}").json()
+    assert "line-249" in live["lines"]
+    assert "line-248" not in live["lines"]
+    assert live["sequence"] == newest[-1]["sequence"]

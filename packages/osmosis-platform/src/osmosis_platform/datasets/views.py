@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.datasets import service
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.runs.log_view import newest_lines
+from osmosis_platform.runs.log_view import has_older, newest_lines
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import ViewerDep, page_at
 
@@ -34,16 +34,32 @@ def datasets_page(
 
 
 @router.get("/{workspace}/datasets/{name_or_id}")
-def dataset_page(request: Request, platform: PlatformDep, viewer: ViewerDep, name_or_id: str) -> Response:
-    """One dataset: first rows and log."""
+def dataset_page(
+    request: Request,
+    platform: PlatformDep,
+    viewer: ViewerDep,
+    name_or_id: str,
+    before: Annotated[int | None, Query(ge=1)] = None,
+) -> Response:
+    """One dataset: first rows and log; `before` shows older log lines."""
     with platform.database.read() as session:
         dataset = service.find(session, viewer.workspace_id, name_or_id)
         creator = session.get(User, dataset.creator_id)
         preview = dataset.preview or []
-        data = {
+        data: dict[str, Any] = {
             "dataset": service.body(dataset, creator.name if creator else None, None),
             "preview": preview,
             "columns": [c for c in COLUMNS if any(c in row for row in preview)],
-            "logs": newest_lines(session, dataset.id),
+            "logs": newest_lines(session, dataset.id, before),
         }
-    return render(request, "dataset.html", data, viewer=viewer, room="datasets")
+        older = has_older(session, dataset.id, data["logs"])
+    return render(
+        request,
+        "dataset.html",
+        data,
+        viewer=viewer,
+        room="datasets",
+        older=older,
+        following=before is None,
+        waiting=dataset.status in ("pending", "processing"),
+    )

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from osmosis_platform.compute.failures import is_disk_full
 from osmosis_platform.errors import PlatformError
 from osmosis_platform.http.errors import error_response
 from osmosis_platform.http.versions import VersionPolicy
@@ -73,16 +74,12 @@ class RequestMiddleware:
                 await signal.refusal(scope, receive, send_with_headers)
             else:
                 await self.app(scope, receive, send_with_headers)
-        except Exception:
+        except Exception as error:
             log.exception("request %s: %s %s failed", request_id, scope["method"], raw_path(scope))
             if status:
                 raise
-            error = PlatformError(
-                f"Something went wrong on the platform. Its log says what, under request id {request_id}.",
-                extra={"request_id": request_id},
-            )
-            request = Request(scope, receive)
-            await error_response(request, error)(scope, receive, send_with_headers)
+            answer = error_response(Request(scope, receive), _told(error, request_id))
+            await answer(scope, receive, send_with_headers)
         finally:
             log.info(
                 "%s %s %d %.1f ms request=%s",
@@ -110,3 +107,17 @@ def keep_encoded_slashes(scope: Scope) -> None:
     if _ENCODED_SLASH.search(raw):
         parts = _ENCODED_SLASH.split(raw)
         scope["path"] = ENCODED_SLASH.join(unquote(part.decode("latin-1")) for part in parts)
+
+
+def _told(error: Exception, request_id: str) -> PlatformError:
+    """What the caller hears of an unexpected error: a full disk is something to act on, everything else is in the log."""
+    if is_disk_full(error):
+        return PlatformError(
+            "The platform's disk is full, so nothing was stored. Make room on it and try again.",
+            code="DISK_FULL",
+            status=507,
+        )
+    return PlatformError(
+        f"Something went wrong on the platform. Its log says what, under request id {request_id}.",
+        extra={"request_id": request_id},
+    )

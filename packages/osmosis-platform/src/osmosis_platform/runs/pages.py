@@ -63,6 +63,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
         "pass_rate": results.get("pass_rate"),
         "pass_note": f"{results.get('passed', 0)} of {graded} graded" if graded else "",
         "results": results,
+        "dataset_id": run.dataset_id,
         "entrypoint": run.entrypoint,
         "branch": run.branch,
         "commit_sha": run.commit_sha,
@@ -192,7 +193,7 @@ def reward_histogram(session: Session, run: Run) -> list[dict[str, Any]]:
         .where(RunAttempt.run_id == run.id, RunAttempt.reward.is_not(None))
         .group_by(RunAttempt.reward)
     )
-    rewards = [(float(value), number) for value, number in session.execute(query)]
+    rewards = [(value, number) for value, number in session.execute(query) if value is not None]
     if not rewards:
         return []
     low, high = min(0.0, *(v for v, _ in rewards)), max(1.0, *(v for v, _ in rewards))

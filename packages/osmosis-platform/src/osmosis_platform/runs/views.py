@@ -151,7 +151,9 @@ def _run_data(
 
 def _live(viewer: Viewer, data: dict[str, Any], lines: list[dict[str, Any]], after: int) -> dict[str, Any]:
     """The parts of the page as HTML by the id of their element, the new log lines, and whether more can come."""
-    parts = {name: fragment(f"parts/{name}.html", **data, viewer=viewer) for name in PARTS[data["run"]["kind"]]}
+    parts = {
+        name: fragment(f"parts/{name}.html", **data, viewer=viewer) for name in PARTS[data["run"]["kind"]]
+    }
     return {
         "status": data["run"]["status"],
         "final": data["run"]["final"] and len(lines) < log_view.SHOWN,

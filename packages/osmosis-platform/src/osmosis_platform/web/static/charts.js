@@ -25,7 +25,7 @@
       cursor: { sync: { key: "steps" }, drag: { x: false, y: false }, points: { size: 8 } },
       scales: { x: { time: false } },
       axes: [
-        { ...axis, size: 30, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
+        { ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
         { ...axis, size: 52 },
       ],
       series: [{}, { stroke: color("--accent"), width: 2, points: { show: chart.series.points.length < 60, size: 5 } }],

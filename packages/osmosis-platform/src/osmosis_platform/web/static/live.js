@@ -10,6 +10,7 @@
   if (!live) return;
   const SECONDS = 2;
   const trouble = document.getElementById("trouble");
+  const announcement = document.getElementById("announcement");
   const shown = new Map(); // element id -> the HTML it was given last
   let sequence = Number(live.dataset.sequence);
   let points = Number(live.dataset.points);
@@ -64,6 +65,8 @@
         points = body.points;
         document.dispatchEvent(new Event("metrics"));
       }
+      if (body.status !== live.dataset.status) announcement.textContent = `Status: ${body.status}`;
+      live.dataset.status = body.status;
       live.dataset.state = body.final ? "ended" : "following";
       if (body.final) return;
     } catch {
