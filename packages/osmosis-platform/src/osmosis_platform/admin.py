@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import json
 import os
 import secrets
 import sys
@@ -22,6 +23,7 @@ from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
+from osmosis_platform.folder import identity_file
 from osmosis_platform.inference.keys import create_key
 from osmosis_platform.repositories.service import create_repository
 from osmosis_platform.secrets.rotation import rotate
@@ -110,8 +112,16 @@ def create_workspace_command(settings: Settings, options: argparse.Namespace) ->
                 session, platform, workspace, options.repository, author=owner, write_tree=write_workspace
             )
             answer["repository"] = repository.full_name
-            answer["clone_url"] = f"{settings.resolved_public_url}/git/{repository.full_name}.git"
+            answer["clone_url"] = f"{_address(settings)}/git/{repository.full_name}.git"
     return answer
+
+
+def _address(settings: Settings) -> str:
+    """Where the platform is reached: what the running one says, else what the settings say."""
+    try:
+        return str(json.loads(identity_file(settings.data_dir).read_text("utf-8"))["url"])
+    except FileNotFoundError:
+        return settings.resolved_public_url
 
 
 def add_member_command(settings: Settings, options: argparse.Namespace) -> dict[str, Any]:

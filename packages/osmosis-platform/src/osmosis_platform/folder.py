@@ -53,3 +53,8 @@ class FolderLock:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def identity_file(folder: Path) -> Path:
+    """Says which process serves the folder, and at which address."""
+    return folder / "platform.json"

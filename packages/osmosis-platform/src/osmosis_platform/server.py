@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import uvicorn
 
@@ -20,6 +19,7 @@ from osmosis_platform.compute.supervisor import Supervisor
 from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.datasets.jobs import WORK as DATASET_WORK
 from osmosis_platform.errors import CannotStart
+from osmosis_platform.folder import identity_file
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
 from osmosis_platform.settings import Settings
@@ -117,18 +117,13 @@ def _answer(platform: Platform, listener: socket.socket) -> None:
         Server(config, platform).run(sockets=[listener])
     finally:
         with suppress(FileNotFoundError):
-            identity_file(platform.settings).unlink()
+            identity_file(platform.settings.data_dir).unlink()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _noted(_number: int, _frame: object) -> None:
     log.info("stopping")
-
-
-def identity_file(settings: Settings) -> Path:
-    """Says which process serves the folder, and where."""
-    return settings.data_dir / "platform.json"
 
 
 def _announce(platform: Platform) -> None:
@@ -141,7 +136,7 @@ def _announce(platform: Platform) -> None:
         "version": VERSION,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    path = identity_file(settings)
+    path = identity_file(settings.data_dir)
     staging = path.with_suffix(".new")
     staging.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     staging.replace(path)

@@ -57,7 +57,8 @@ def parse_remote(url: str, platform_url: str) -> Identity:
         parts = urlsplit(shown)
         if (parts.hostname or "").lower() != "github.com":
             raise CLIError(
-                f"`origin` ({shown}) must be hosted on github.com or on the platform ({platform_url}). Set `origin` to the "
+                f"`origin` ({shown}) must be hosted on github.com or on the platform ({platform_url}). If it is on another "
+                "platform, say which: export OSMOSIS_PLATFORM_URL=<its address>. Otherwise set `origin` to the "
                 "Platform-connected repository: git remote set-url origin <address>",
                 details={"remote_url": shown},
             )

@@ -12,7 +12,7 @@ from osmosis_ai.platform.auth.account import Account, parse_account, revoke, ver
 from osmosis_ai.platform.auth.current import Source, Token, environment_token
 from osmosis_ai.platform.auth.device import authorize, wait_for_token
 from osmosis_ai.platform.auth.store import Login, delete_login, load_login, save_login, set_aside_damaged_file
-from osmosis_ai.platform.errors import PlatformError
+from osmosis_ai.platform.errors import AuthError, PlatformError
 from osmosis_ai.platform.urls import platform_url
 
 _NEXT_STEPS = [
@@ -42,7 +42,7 @@ def log_in(token: str | None, *, force: bool) -> OperationResult:
             PlatformClient(url, Token(token.strip(), "credentials"), on_signal=warn) as client,
             status("Verifying token..."),
         ):
-            account = verify(client)
+            account = _verify_given(client, url)
         return _save(url, token.strip(), account, "token", force=force)
     if mode() is not Mode.RICH:
         raise CLIError(
@@ -51,6 +51,14 @@ def log_in(token: str | None, *, force: bool) -> OperationResult:
             details={"flags": ["--token"]},
         )
     return _browser_login(url, force=force)
+
+
+def _verify_given(client: PlatformClient, url: str) -> Account:
+    try:
+        return verify(client)
+    except AuthError as error:
+        error.message = f"{url} does not accept this token. Check that it was copied whole and is meant for this platform."
+        raise
 
 
 def _verify_environment(url: str, value: str) -> OperationResult:

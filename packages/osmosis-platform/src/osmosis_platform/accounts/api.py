@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ from osmosis_platform.accounts.tokens import revoke_token
 from osmosis_platform.audit.service import record
 from osmosis_platform.http.scope import CurrentUser, PlatformDep
 from osmosis_platform.workspaces.scope import find_by_repository
+
+NEVER = datetime(2999, 12, 31, tzinfo=UTC)
 
 router = APIRouter(prefix="/api/cli", tags=["accounts"])
 
@@ -89,7 +92,8 @@ def token_body(token: AccessToken, user: User) -> dict[str, Any]:
     """What a client keeps beside the token itself."""
     return {
         "token_id": token.id,
-        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
+        # Clients take a missing date for 90 days, so a token without end names a day that nobody will see.
+        "expires_at": (token.expires_at or NEVER).isoformat(),
         "user": {"id": user.id, "email": user.email, "name": user.name},
     }
 

@@ -20,9 +20,9 @@ from osmosis_platform.accounts.service import create_user
 from osmosis_platform.accounts.tokens import create_token
 from osmosis_platform.context import open_platform
 from osmosis_platform.demo.console import Narrator
+from osmosis_platform.folder import identity_file
 from osmosis_platform.inference.keys import create_key
 from osmosis_platform.repositories.service import create_repository
-from osmosis_platform.server import identity_file
 from osmosis_platform.settings import Settings
 from osmosis_platform.workspaces.service import create_workspace
 
@@ -106,7 +106,7 @@ class Host:
     def _is_ready(self, pid: int) -> bool:
         # Another program may answer at the port, so the platform also has to say that it is the one we started.
         try:
-            if json.loads(identity_file(self.settings).read_text())["pid"] != pid:
+            if json.loads(identity_file(self.settings.data_dir).read_text())["pid"] != pid:
                 return False
             with urllib.request.urlopen(f"{self.url}/health", timeout=2):
                 return True
