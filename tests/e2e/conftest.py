@@ -226,7 +226,7 @@ def _write_tree(folder: Path) -> None:
     (rollout / "pyproject.toml").write_text(PYPROJECT)
 
 
-@pytest.fixture(name="until")
+@pytest.fixture(name="until", scope="session")
 def until_fixture() -> Callable[..., Any]:
     return until
 
@@ -244,3 +244,9 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
     deployment.start()
     yield deployment
     deployment.stop()
+
+
+@pytest.fixture(scope="session")
+def make_deployment() -> Callable[[Path], Deployment]:
+    """For tests that share one deployment or prepare its folder; it is neither started nor stopped for them."""
+    return Deployment

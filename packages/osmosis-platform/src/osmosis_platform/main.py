@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
 
 from osmosis_platform.admin import add_commands
+from osmosis_platform.compute.failures import is_disk_full
 from osmosis_platform.errors import PlatformError
 from osmosis_platform.logs import configure_logging
 from osmosis_platform.settings import Settings
@@ -26,6 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         answer = options.command(settings, options)
     except PlatformError as error:
         print(f"osmosis-platform: {error.message}", file=sys.stderr)  # noqa: T201
+        return 1
+    except (OSError, SQLAlchemyError) as error:
+        if not is_disk_full(error):
+            raise
+        text = f"the disk is full ({settings.data_dir}). Make room and start again."
+        print(f"osmosis-platform: {text}", file=sys.stderr)  # noqa: T201
         return 1
     except ValidationError as error:
         for problem in error.errors():

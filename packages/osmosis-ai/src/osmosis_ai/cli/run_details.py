@@ -37,6 +37,11 @@ def configuration_block(answer: dict[str, Any]) -> Block:
     return Block("Configuration", lines)
 
 
+def error_rows(run: dict[str, Any]) -> list[tuple[str, str]]:
+    """Why a run failed, when it did."""
+    return [("Error", str(run["error"]))] if run.get("error") else []
+
+
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """``section.key`` to value; ``model_path`` is shown elsewhere, values that are not set are left out."""
     flat: dict[str, Any] = {}

@@ -66,7 +66,7 @@ def training_run(run: Thing, model: Thing | None, data: Thing | None, rollout: T
     shown |= pick(run, _PEOPLE_AND_TIMES) | _if_any(run, "platform_url")
     for key in ("current_step", "total_steps", "reward"):
         shown |= {key: run[key]} if _number(run.get(key)) else {}
-    return shown
+    return shown | _if_any(run, "error") | _if_any(run, "error_type")
 
 
 def eval_run(run: Thing) -> Thing:
@@ -74,7 +74,9 @@ def eval_run(run: Thing) -> Thing:
     shown = pick(run, ["id", "name", "status", "created_at", "started_at", "completed_at"])
     shown |= {key: name_of(run.get(key)) for key in ("model", "dataset", "rollout")}
     shown |= pick(run, ["creator_name", "creator_email"])
-    return shown | _if_any(run, "results") | _if_any(run, "config") | _if_any(run, "platform_url")
+    for key in ("results", "config", "platform_url", "error", "error_type"):
+        shown |= _if_any(run, key)
+    return shown
 
 
 def name_of(thing: Thing | None) -> str | None:

@@ -76,13 +76,21 @@ def reward_stats(rewards: Sequence[float]) -> dict[str, float]:
     """Mean, median, population standard deviation, smallest and largest reward; empty without rewards."""
     if not rewards:
         return {}
+    scale = _scale(rewards)
+    scaled = [reward / scale for reward in rewards]
     return {
-        "mean": statistics.fmean(rewards),
-        "median": float(statistics.median(rewards)),
-        "std": statistics.pstdev(rewards),
+        "mean": statistics.fmean(scaled) * scale,
+        "median": float(statistics.median(scaled)) * scale,
+        "std": statistics.pstdev(scaled) * scale,
         "min": min(rewards),
         "max": max(rewards),
     }
+
+
+def _scale(values: Iterable[float]) -> float:
+    """1, or a power of two that keeps sums of squares of values beyond 1e150 from overflowing."""
+    largest = max(map(abs, values), default=0.0)
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 1e150 else 1.0
 
 
 def pass_at_k(passes: Iterable[tuple[int, bool]], n: int) -> list[tuple[int, float]]:
@@ -140,15 +148,18 @@ def clustered_interval(values: Sequence[tuple[int, float]]) -> tuple[float, floa
     """95 % normal interval of a mean whose values come in (row, value) clusters; None with fewer than two rows.
 
     Attempts of one row are not independent, so residuals are summed per row before they are squared (Liang and Zeger
-    1986; Miller 2024, "Adding Error Bars to Evals"), with the correction G / (G - 1) for G rows.
+    1986; Miller 2024, "Adding Error Bars to Evals"), with the correction G / (G - 1) for G rows. None also where an end
+    is beyond the largest float.
     """
     if len({row for row, _ in values}) < 2:
         return None
-    mean = statistics.fmean(value for _, value in values)
+    scale = _scale(value for _, value in values)
+    mean = statistics.fmean(value / scale for _, value in values)
     residuals: defaultdict[int, float] = defaultdict(float)
     for row, value in values:
-        residuals[row] += value - mean
+        residuals[row] += value / scale - mean
     groups = len(residuals)
     variance = sum(r * r for r in residuals.values()) * groups / (groups - 1) / len(values) ** 2
     half = Z_95 * math.sqrt(variance)
-    return mean - half, mean + half
+    low, high = (mean - half) * scale, (mean + half) * scale
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None

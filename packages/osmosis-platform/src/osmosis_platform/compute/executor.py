@@ -258,7 +258,7 @@ class RunExecution:
     def _watch(self, worker: Child, server: RolloutServer, run_log: RunLog) -> Outcome | None:
         """Follow both until the worker ends; None when it has to be started again."""
         stop_until: float | None = None
-        falls = 0
+        falls, fell = 0, 0
         while (status := worker.poll()) is None:
             self._raise_if_interrupted()
             if stop_until is None and self._stop_requested():
@@ -271,21 +271,31 @@ class RunExecution:
                     level="warning",
                 )
                 return Outcome("stopped")
-            if server.ended() is not None and worker.poll() is None:
-                falls += 1
+            if (ended := server.ended()) is not None and worker.poll() is None:
+                falls, fell = falls + 1, ended
                 if falls > MAX_RESTARTS:
                     raise RunFailed(
                         f"The rollout server ended {falls} times. Its last lines:\n{server.last_lines()}",
                         "rollout_server_failed",
                     )
                 run_log.say(
-                    f"The rollout server ended with status {server.ended()}; it is started again.",
+                    f"The rollout server ended with status {ended}; it is started again.",
                     level="warning",
                 )
-                server.start()
+                try:
+                    server.start()
+                except RunFailed:
+                    # It may have got a rollout that ends it before it was seen to be healthy: the next look counts that.
+                    if server.ended() is None:
+                        raise
+                    continue
             worker.wait(_LOOK_SECONDS)
         worker.finish_reading()
-        return self._meaning(status, worker, run_log)
+        outcome = self._meaning(status, worker, run_log)
+        if falls and outcome is not None and outcome.error is not None:
+            text = f"{outcome.error.rstrip('.')}. Meanwhile the rollout server's process ended {falls} times, last with status {fell}."
+            return replace(outcome, error=text)
+        return outcome
 
     def _meaning(self, status: int, worker: Child, run_log: RunLog) -> Outcome | None:
         if status == FINISHED:

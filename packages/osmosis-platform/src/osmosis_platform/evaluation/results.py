@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from osmosis_ai.eval.results import summarise
@@ -16,13 +16,15 @@ from osmosis_platform.runs.service import duration_ms
 # Adding up a huge evaluation takes long: then it may take at most this share of the time while the run is going.
 _SHARE = 0.1
 _QUICK_SECONDS = 0.05
+_REASONS = 5
+_REASON_LENGTH = 300
 _due: dict[str, float] = {}
 
 
 def refresh_results(session: Session, run: Run) -> None:
     """Bring `run.results` and `run.reward` up to date with the attempts finished so far."""
     session.flush()
-    run.results = _summary(session, run)["results"]
+    run.results = {**_summary(session, run)["results"], "failures": _failures(session, run)}
     run.reward = run.results["score"]
     _due.pop(run.id, None)
 
@@ -52,6 +54,20 @@ def _summary(session: Session, run: Run) -> dict[str, dict[str, Any]]:
         total_rows=total_rows or 0,
         duration_ms=duration_ms(run),
     )
+
+
+def _failures(session: Session, run: Run) -> list[dict[str, Any]]:
+    """The most frequent reasons of failed attempts: `error_type`, `error_message` (cut), `count`."""
+    count = func.count().label("count")
+    message = func.substr(RunAttempt.error_message, 1, _REASON_LENGTH).label("error_message")
+    query = (
+        select(RunAttempt.error_type, message, count)
+        .where(RunAttempt.run_id == run.id, RunAttempt.status == "failed")
+        .group_by(RunAttempt.error_type, message)
+        .order_by(count.desc(), RunAttempt.error_type, message)
+        .limit(_REASONS)
+    )
+    return [dict(row._mapping) for row in session.execute(query)]
 
 
 def metrics(session: Session, run: Run) -> dict[str, Any]:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hmac
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy import select, tuple_
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from osmosis_platform.compute.failures import is_disk_full
 from osmosis_platform.context import Platform
-from osmosis_platform.errors import InvalidInput, PlatformError, Unauthenticated
+from osmosis_platform.errors import InvalidInput, Unauthenticated
 from osmosis_platform.http.scope import PlatformDep, bearer_token
 from osmosis_platform.runs import tokens
 from osmosis_platform.runs.events import apply_events
@@ -50,25 +46,12 @@ def authorised(session: Session, run_id: str, digest: str) -> Run:
     return run
 
 
-@contextmanager
-def full_disk_is_told() -> Iterator[None]:
-    """Answer 507 with the cause instead of an unexplained 500: the worker repeats the call, and says why when it gives up."""
-    try:
-        yield
-    except (OSError, OperationalError) as error:
-        if not is_disk_full(error):
-            raise
-        raise PlatformError(
-            "The platform's disk is full. Make room on it.", code="DISK_FULL", status=507
-        ) from error
-
-
 @router.post("/events")
 def post_events(run_id: str, body: Events, digest: TokenDigest, platform: PlatformDep) -> dict[str, Any]:
     """Take a batch of events, all or none, and say whether the run should stop. An empty batch is a heartbeat."""
     redactor = platform.supervisor.redactors.get(run_id) if platform.supervisor is not None else None
     events = body.events if redactor is None else [event.redacted(redactor) for event in body.events]
-    with full_disk_is_told(), platform.database.write() as session:
+    with platform.database.write() as session:
         run = authorised(session, run_id, digest)
         accepted = apply_events(session, platform.blobs, run, events)
         return {"accepted": accepted, "stop_requested": run.stop_requested_at is not None}
@@ -82,10 +65,7 @@ async def put_blob(
     if not SHA256.match(sha256):
         raise InvalidInput(f"{sha256[:80]!r} is no SHA-256 in lower-case hexadecimal.", field="sha256")
     await run_in_threadpool(_authorise, platform, run_id, digest)
-    with (
-        full_disk_is_told(),
-        tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, dir=str(platform.settings.data_dir)) as spool,
-    ):
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, dir=str(platform.settings.data_dir)) as spool:
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)

@@ -20,6 +20,8 @@ from osmosis_trainer.settings import RunSettings
 # A rollout server that is full makes a rollout wait; the controller's own deadline begins at its admission.
 ADMISSION_DEADLINE_S = 1800.0
 _CALLBACK_GRACE_S = 60.0
+# Squares of gradients have to fit into float32.
+MAX_REWARD = 1e12
 _TOO_LONG = "context_length_exceeded"
 
 
@@ -136,6 +138,9 @@ def judge(key: AttemptKey, result: RolloutResult, trace: SessionTrace) -> Attemp
         outcome = "skipped"
     elif result.status == "failed":
         outcome = "failed" if trace.calls and result.failed_in == "agent" else "invalid"
+    elif trace.calls and abs(reward := result.reward or 0.0) > MAX_REWARD:
+        outcome, error = "invalid", "reward_too_large"
+        message = f"the reward {reward:.4g} is too large to train on; keep rewards within {MAX_REWARD:g}"
     elif trace.calls:
         outcome = "graded"
     else:

@@ -10,7 +10,7 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Block, DetailResult
-from osmosis_ai.cli.run_details import configuration_block
+from osmosis_ai.cli.run_details import configuration_block, error_rows
 from osmosis_ai.cli.run_output import run_root
 from osmosis_ai.cli.workspace import Workspace, open_workspace
 from osmosis_ai.errors import OsmosisError
@@ -127,6 +127,7 @@ def _rows(data: dict[str, Any], answer: dict[str, Any], summary: dict[str, Any])
         ("Dataset", formats.text(data["dataset"])),
         ("Model", formats.text(data["model"])),
         ("Rollout", formats.text(data["rollout"])),
+        *error_rows(run),
     ]
 
 
@@ -137,6 +138,8 @@ def _results_block(results: dict[str, Any], summary: dict[str, Any]) -> list[Blo
             f"{summary['graded']} graded, {summary.get('passed', 0)} passed, {summary.get('failed', 0)} failed, "
             f"{summary.get('skipped', 0)} skipped"
         )
+    for failure in results.get("failures") or []:
+        lines.append(f"Failed {failure['count']} times: {failure['error_type']}: {failure['error_message']}")
     if "pass_threshold" in summary:
         lines.append(f"Pass Threshold: {summary['pass_threshold']:.4f}")
     stats = results.get("reward_stats") or {}

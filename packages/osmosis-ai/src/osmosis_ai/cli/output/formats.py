@@ -42,8 +42,10 @@ def size(count: Any) -> str:
 
 
 def reward(value: Any) -> str:
-    """Two decimals."""
-    return f"{value:.2f}" if is_number(value) else MISSING
+    """Two decimals; powers of ten from a million on."""
+    if not is_number(value):
+        return MISSING
+    return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
 def percent(value: Any) -> str:

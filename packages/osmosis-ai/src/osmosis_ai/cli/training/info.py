@@ -9,7 +9,7 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Block, DetailResult
-from osmosis_ai.cli.run_details import configuration_block, metric_block
+from osmosis_ai.cli.run_details import configuration_block, error_rows, metric_block
 from osmosis_ai.cli.run_output import metrics_file
 from osmosis_ai.cli.training.metrics import export_document
 from osmosis_ai.cli.training.show import summary
@@ -126,7 +126,10 @@ def _rows(run: dict[str, Any], shown: dict[str, Any], answer: dict[str, Any]) ->
         ("Started", formats.date(run.get("started_at"), seconds=True)),
         ("Completed", formats.date(run.get("completed_at"), seconds=True)),
     ]
-    return rows + ([("Notes", str(run["notes"]))] if run.get("notes") else [])
+    rows += error_rows(run)
+    return rows + (
+        [("Notes", str(run["notes"]))] if run.get("notes") not in (None, "", run.get("error")) else []
+    )
 
 
 def _blocks(

@@ -73,7 +73,7 @@ def upload_part(
         if response.is_success:
             etag = response.headers.get("ETag")
             return etag.strip('"') if etag else None
-        problem = f"HTTP {response.status_code}"
+        problem = f"HTTP {response.status_code}{_reason(response)}"
         if response.status_code not in _RETRY_STATUSES:
             break
     raise TransferError(f"Upload of {file.name} failed: {problem}.")
@@ -150,6 +150,15 @@ def _read_range(file: Path, offset: int, size: int, progress: Progress) -> Itera
             sent += len(block)
             progress(sent)
             yield block
+
+
+def _reason(response: httpx.Response) -> str:
+    """What a platform that keeps the files itself says; other stores answer in XML, for programs."""
+    try:
+        said = response.json().get("error")
+    except (ValueError, AttributeError):
+        return ""
+    return f": {said.rstrip('.')}" if isinstance(said, str) else ""
 
 
 def _safe_text(error: Exception, url: str) -> str:

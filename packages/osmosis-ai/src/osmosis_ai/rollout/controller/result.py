@@ -46,7 +46,14 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
         return RolloutResult(terminal.rollout_id, status, reward, sample, error_type, message, duration_ms)
 
     if terminal.source == "timeout":
-        return ended("failed", "callback_timeout", "the rollout server did not report a result in time")
+        return ended(
+            "failed",
+            "callback_timeout",
+            (
+                "the rollout server did not report a result in time; code that blocks its event loop "
+                "(a call without await) also stops its time limits"
+            ),
+        )
     if terminal.source == "cancelled" or (
         completion is not None and completion.status == RolloutStatus.CANCELLED
     ):

@@ -1,5 +1,7 @@
 """From an exception to the error category of the protocol."""
 
+from pydantic import ValidationError
+
 from osmosis_ai.rollout.types.enums import RolloutErrorCategory
 
 
@@ -10,3 +12,15 @@ def categorize_exception(error: BaseException) -> RolloutErrorCategory:
     if isinstance(error, ValueError | TypeError | AssertionError):
         return RolloutErrorCategory.VALIDATION_ERROR
     return RolloutErrorCategory.AGENT_ERROR
+
+
+def describe_exception(error: BaseException) -> str:
+    """What an exception says, for people: one line for a refused value, with its name where the text alone says nothing."""
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            f"{'.'.join(map(str, (error.title, *problem['loc'])))}: {problem['msg']}, got {problem['input']!r}"
+            for problem in error.errors(include_url=False)
+        )
+    if isinstance(error, KeyError):
+        return f"KeyError: {error}"
+    return str(error) or type(error).__name__
