@@ -4,7 +4,14 @@ import math
 
 import pytest
 
-from osmosis_ai.eval.results import clustered_interval, pass_at_k, reward_stats, summarise, wilson_interval
+from osmosis_ai.eval.results import (
+    Z_95,
+    clustered_interval,
+    pass_at_k,
+    reward_stats,
+    summarise,
+    wilson_interval,
+)
 
 
 def attempt(row, run, status="success", reward=None, **more):
@@ -109,3 +116,15 @@ def test_clusters_widen_the_interval():
 
 def test_reward_stats_use_the_population_deviation():
     assert reward_stats([2, 4, 4, 4, 5, 5, 7, 9])["std"] == 2.0
+
+
+def test_rewards_near_the_end_of_floats_add_up():
+    huge = 1.7e308
+    stats = reward_stats([huge, huge, -huge, -huge])
+    assert stats == {"mean": 0.0, "median": 0.0, "std": huge, "min": -huge, "max": huge}
+    assert reward_stats([huge, huge])["mean"] == huge
+    low, high = clustered_interval([(0, 1e200), (1, 3e200)])
+    assert (low, high) == pytest.approx((2e200 - Z_95 * 1e200, 2e200 + Z_95 * 1e200))
+    assert clustered_interval([(0, huge), (1, -huge)]) is None  # its ends are no floats
+    attempts = [{"row_index": i, "status": "success", "reward": huge} for i in range(3)]
+    assert summarise(attempts, 1, 1.0, 3, 3)["results"]["score"] == pytest.approx(huge)

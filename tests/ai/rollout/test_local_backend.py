@@ -191,6 +191,29 @@ async def test_a_grader_must_reward_or_remove() -> None:
     assert graded.status == "success"
 
 
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+@pytest.mark.parametrize("assigned", [True, False])
+async def test_a_reward_that_is_no_number_is_refused_in_one_line(reward: float, assigned: bool) -> None:
+    async def grade(ctx: GraderContext) -> None:
+        assert ctx.sample is not None
+        if assigned:
+            ctx.sample.reward = reward
+        else:
+            ctx.set_reward(reward)
+
+    _, graded = await execute(LocalBackend(workflow=workflow(answers), grader=grader(grade)), label="x")
+    expected = f"RolloutSample.reward: Input should be a finite number, got {reward}"
+    assert (graded.status, graded.err_message) == ("failure", expected)
+
+
+async def test_a_missing_key_is_called_one() -> None:
+    async def grade(ctx: GraderContext) -> None:
+        raise KeyError("expected_answer")
+
+    _, graded = await execute(LocalBackend(workflow=workflow(answers), grader=grader(grade)), label="x")
+    assert graded.err_message == "KeyError: 'expected_answer'"
+
+
 @pytest.mark.parametrize("timeout", [0.05, 0.0, -1.0])
 async def test_workflow_deadline(timeout: float) -> None:
     async def forever(ctx: Any) -> None:

@@ -28,6 +28,8 @@ KEY = AttemptKey("train", 2, 1, 7, 3, 0)
     ("result", "calls", "expected"),
     [
         ({"status": "success", "reward": 0.5}, True, ("graded", False, 0.5, None)),
+        ({"status": "success", "reward": -1e12}, True, ("graded", False, -1e12, None)),
+        ({"status": "success", "reward": 1e300}, True, ("invalid", False, None, "reward_too_large")),
         ({"status": "skipped"}, True, ("skipped", False, None, None)),
         (
             {"status": "invalid", "error_type": "rollout_server_lost"},
