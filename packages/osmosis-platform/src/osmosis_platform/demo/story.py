@@ -44,6 +44,7 @@ def tell(
     with phase("base_evaluation"):
         narrator.step("Evaluate the base model on held-out rows")
         base = [_evaluate(customer, configs[f"base-{decoding}"]) for decoding in ("sampled", "greedy")]
+        customer.osmosis("eval", "info", base[0].run)
     with phase("training"):
         narrator.step("Train a LoRA adapter with reinforcement learning")
         training_run = customer.submit("train", configs["train"])

@@ -166,6 +166,7 @@ class CallbackListener:
         config = uvicorn.Config(
             self._app,
             log_config=None,
+            log_level="warning",
             access_log=False,
             lifespan="off",
             ws="none",
