@@ -47,7 +47,7 @@
     box.className = "chart";
     box.dataset.key = series.key;
     box.setAttribute("role", "img");
-    head.append(title, step, value);
+    head.append(title, " ", step, " ", value);
     section.append(head, box);
     holder.append(section);
     return { plot: null, box, step, value, series };

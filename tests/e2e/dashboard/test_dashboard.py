@@ -1,0 +1,208 @@
+"""What the dashboard does: follows runs, stops, deploys, filters, remembers the theme, and works without script."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import expect
+
+from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.runs.models import Run
+from osmosis_platform.runs.service import finish, log
+
+MAX_SCRIPT_BYTES = 60_000
+
+
+def test_a_run_is_followed_without_reloading(visit: Callable[..., Any], site: Any) -> None:
+    run_id = site.add_run("followed", "train", "running", current_step=2, total_steps=4)
+    for step in range(3):
+        site.add_point(run_id, step, 0.1 * step)
+    with site.platform.database.write() as session:
+        session.add(
+            LoraModel(
+                workspace_id=site.ids["workspace"],
+                name="followed-step-2",
+                base_model_id=site.ids["base"],
+                run_id=run_id,
+                step=2,
+                blob_sha256="0" * 64,
+            )
+        )
+    visitor = visit()
+    page = visitor.sign_in()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.install()
+    visitor.go(f"/acme/training/{run_id}")
+    chart = page.locator('.chart[data-key="rollout/raw_reward"]')
+    expect(chart).to_have_attribute("data-points", "3")
+    expect(chart.locator("canvas")).to_be_visible()
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("link", name="Deploy… followed-step-2").focus()
+
+    site.add_point(run_id, 3, 0.9)
+    with site.platform.database.write() as session:
+        run = session.get_one(Run, run_id)
+        run.current_step = 3
+        log(session, run_id, f"fresh {site.hostile}", step="train")
+    page.clock.run_for(2_100)
+    expect(chart).to_have_attribute("data-points", "4")
+    expect(page.locator(".chart-head", has_text="Training Reward")).to_contain_text("step 3 0.9")
+    expect(page.get_by_role("log")).to_contain_text("fresh <script>")
+    expect(page.locator("#summary")).to_contain_text("3 / 4 steps")
+    expect(page.get_by_role("link", name="Deploy… followed-step-2")).to_be_focused()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+
+    with site.platform.database.write() as session:
+        finish(session, session.get_one(Run, run_id), "crashed", error="out of memory")
+        log(session, run_id, "the end")
+    page.clock.run_for(2_100)
+    expect(page.locator("#summary .badge")).to_have_text("crashed")
+    expect(page.get_by_role("alert")).to_contain_text("out of memory")
+    expect(page.get_by_role("log")).to_contain_text("the end")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.locator("#announcement")).to_have_text("Status: crashed")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "ended")
+    assert page.evaluate("window.sameDocument"), "the page was loaded anew"
+    assert page.evaluate("window.owned") is None
+    before = len(asked)
+    page.clock.run_for(60_000)
+    assert asked[before:] == [], "polling goes on after the end"
+
+
+def test_a_cursor_shows_the_same_step_in_every_chart(visit: Callable[..., Any], site: Any) -> None:
+    visitor = visit()
+    visitor.sign_in()
+    page = visitor.go(f"/acme/training/{site.ids['train-running']}")
+    heads = page.locator(".chart-head")
+    expect(heads).to_have_count(3)
+    expect(heads.nth(0)).to_contain_text("step 11")
+    box = page.locator(".chart .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 5 / 11, box["y"] + 40)
+    for number in range(3):
+        expect(heads.nth(number)).to_contain_text("step 5")
+
+
+def test_silence_of_the_platform_is_said_and_survived(visit: Callable[..., Any], site: Any) -> None:
+    visitor = visit()
+    page = visitor.sign_in()
+    page.clock.install()
+    visitor.go(f"/acme/training/{site.ids['train-running']}")
+    page.route("**/*part=live*", lambda route: route.abort())
+    page.clock.run_for(2_100)
+    expect(page.locator("#trouble")).to_be_visible()
+    page.unroute("**/*part=live*")
+    page.clock.run_for(2_100)
+    expect(page.locator("#trouble")).to_be_hidden()
+    visitor.problems = [p for p in visitor.problems if "part=live" not in p and "ERR_FAILED" not in p]
+
+
+def test_stop_and_deploy(visit: Callable[..., Any], site: Any) -> None:
+    run_id = site.add_run("to-stop", "train", "running", current_step=1, total_steps=4)
+    visitor = visit()
+    page = visitor.sign_in()
+    visitor.go(f"/acme/training/{run_id}")
+    questions: list[str] = []
+    page.once("dialog", lambda dialog: (questions.append(dialog.message), dialog.dismiss()))
+    page.get_by_role("button", name="Stop").press("Enter")
+    assert "to-stop" in questions[0]
+    with site.platform.database.read() as session:
+        assert session.get_one(Run, run_id).stop_requested_at is None
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Stop").press("Enter")
+    expect(page.get_by_role("button", name="Stopping…")).to_be_disabled()
+    with site.platform.database.read() as session:
+        assert session.get_one(Run, run_id).stop_requested_at is not None
+
+    visitor.go("/acme/models")
+    row = page.get_by_role("row", name=f"{site.long}-step-10")
+    row.get_by_role("button", name="Deploy").press("Enter")
+    expect(row.locator(".badge")).to_have_text("active")
+    expect(page.locator(".head")).to_contain_text("1 of")
+    expect(page.get_by_text("Call a deployed model")).to_be_visible()
+    row.get_by_role("button", name="Undeploy").click()
+    expect(row.locator(".badge")).to_have_text("inactive")
+
+
+def test_the_theme_is_remembered(visit: Callable[..., Any]) -> None:
+    page = visit(theme="light").sign_in()
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(back)
+    page.get_by_role("button", name="Dark theme").press("Enter")
+    dark = page.evaluate(back)
+    assert dark != light
+    page.get_by_role("link", name="Training runs").first.click()
+    page.wait_for_url("**/training")
+    assert page.evaluate(back) == dark
+    page.get_by_role("button", name="Light theme").click()
+    page.reload()
+    assert page.evaluate(back) == light
+
+
+def test_attempts_are_chosen_in_the_address(visit: Callable[..., Any], site: Any) -> None:
+    visitor = visit()
+    page = visitor.sign_in()
+    visitor.go(f"/acme/evaluation/{site.ids['eval-done']}")
+    expect(page.locator("#attempts .pager")).to_contain_text("1–50 of 128 attempts")
+    page.get_by_label("Status").select_option("failed")
+    page.get_by_role("button", name="Filter").press("Enter")
+    page.wait_for_url("**status=failed**")
+    assert set(page.locator("#attempts .badge").all_inner_texts()) == {"failed"}
+    expect(page.get_by_label("Status")).to_have_value("failed")
+    page.get_by_label("Status").select_option("skipped")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("link", name="Show all attempts").click()
+    page.get_by_role("link", name="Row 0, try 1").click()
+    expect(page.locator(".turn")).to_have_count(4)
+    expect(page.get_by_text("I should multiply.")).to_be_visible()
+    expect(page.locator(".tool.result")).to_contain_text("Result of multiply")
+
+
+def test_pages_work_without_script(visit: Callable[..., Any], site: Any) -> None:
+    waiting = site.add_run("stop-me-plainly", "train", "pending")
+    visitor = visit(script=False)
+    page = visitor.sign_in()
+    expect(page.locator("[data-toggle-theme]")).to_be_hidden()
+    visitor.go(f"/acme/training/{site.ids['train-running']}")
+    expect(page.locator("[data-charts]")).to_be_hidden()
+    page.locator("summary").press("Enter")
+    expect(page.get_by_role("row", name="Training Reward")).to_contain_text("0.9167")
+    expect(page.get_by_role("log")).to_contain_text("step 39/40")
+    visitor.go(f"/acme/training/{waiting}")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#summary .badge")).to_have_text("stopped")
+
+
+def test_times_are_the_workspaces(visit: Callable[..., Any], site: Any) -> None:
+    page = visit().sign_in()
+    shown = page.locator("tbody time").first
+    moment = page.evaluate(
+        "(iso) => new Date(iso).toLocaleString('sv', {timeZone: 'Asia/Tokyo'}).slice(0, 16)",
+        shown.get_attribute("datetime"),
+    )
+    assert shown.inner_text() == moment
+    expect(page.get_by_text("Times in Asia/Tokyo")).to_be_visible()
+
+
+def test_scripts_are_small_and_come_from_here(visit: Callable[..., Any], site: Any) -> None:
+    visitor = visit()
+    sizes: dict[str, int] = {}
+    page = visitor.sign_in()
+    page.on(
+        "response",
+        lambda r: (
+            sizes.update({r.url: len(gzip.compress(r.body()))})
+            if r.request.resource_type == "script"
+            else None
+        ),
+    )
+    response = page.goto(f"{site.url}/acme/training/{site.ids['train-running']}")
+    page.wait_for_load_state("networkidle")
+    assert len(sizes) == 5
+    assert sum(sizes.values()) < MAX_SCRIPT_BYTES
+    assert response is not None
+    assert all(url.startswith(site.url) for url in sizes)
+    assert "unsafe" not in response.headers["content-security-policy"]
