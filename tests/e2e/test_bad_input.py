@@ -271,24 +271,23 @@ def prepare(site: Site) -> None:
     site.deployment.upload("rows", (site.clone / "data/rows.jsonl").read_bytes())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def runs(site: Site, until: Callable[..., Any]) -> Runs:
-    """Every run that has to fail, submitted at once."""
-    evaluation = "[evaluation]\nagent_workflow_timeout_s = 2\n"
-
-    def fault(name: str) -> str:
-        return f'{evaluation}limit = 2\n\n[env]\nFAULT = "{name}"\n'
-
-    names = {
-        "attempts": site.submit("attempts", extra=f"{evaluation}limit = {len(FAULTS)}\n"),
-        "exit": site.submit("exit", extra=fault("exit")),
-        "training": site.submit("raises", kind="train", rollout="raises", branch="broken"),
-        "dies_at_start": site.submit("dies", extra=fault("dies_at_start")),
-        "raises": site.submit("raises", rollout="raises", branch="broken"),
-        "badtoml": site.submit("badtoml", rollout="badtoml", branch="broken"),
-        "nopackage": site.submit("nopackage", rollout="nopackage"),
+    """Every run that has to fail, submitted at once; they are executed while other tests go on."""
+    limits = f"[evaluation]\nagent_workflow_timeout_s = 2\nlimit = {len(FAULTS)}\n"
+    broken = {"rollout": "raises", "branch": "broken"}
+    given: dict[str, dict[str, str]] = {
+        "attempts": {"extra": limits},
+        "exit": {"extra": f'{limits}\n[env]\nFAULT = "exit"\n'},
+        "training": {"kind": "train", **broken},
+        "dies_at_start": {"extra": f'{limits}\n[env]\nFAULT = "dies_at_start"\n'},
+        "raises": broken,
+        "badtoml": {"rollout": "badtoml", "branch": "broken"},
+        "nopackage": {"rollout": "nopackage"},
     }
-    return Runs(site, names, until)
+    with ThreadPoolExecutor(2) as two:
+        submitted = {name: two.submit(site.submit, name, **config) for name, config in given.items()}
+    return Runs(site, {name: run.result() for name, run in submitted.items()}, until)
 
 
 # What is wrong with a config, a name or a file is said before anything is submitted.
@@ -492,9 +491,8 @@ def test_a_full_disk(site: Site, runs: Runs, disk: Path, until: Callable[..., An
         pytest.skip("no disk of its own: mounting needs root")
     for what in runs.names:
         runs._ended("train" if what == "training" else "eval", runs.names[what])
-    (site.clone / "data/more.jsonl").write_text(
-        '{"system_prompt": "s", "user_prompt": "' + "x" * 9000 + '"}\n'
-    )
+    row = json.dumps({"system_prompt": "s", "user_prompt": "x" * 9000})
+    (site.clone / "data/more.jsonl").write_text(f"{row}\n" * 4)
     with full(disk):
         message = site.refused("dataset", "upload", "data/more.jsonl", "--yes", code="PLATFORM_ERROR")
         assert "disk is full" in message

@@ -162,6 +162,15 @@ def test_unpushed_commits_and_unknown_commits_are_warnings(
     ]
 
 
+def test_warnings_are_shown_although_nobody_is_asked(osmosis, workspace, platform, config, sound):
+    platform.on("POST", "/eval-runs", ACCEPTED)
+    ran = osmosis("eval", "submit", config(), "--yes", "--json")
+    assert ran.code == 0
+    assert "Uncommitted changes will not be part of the run." in [
+        json.loads(line)["warning"]["message"] for line in ran.err.splitlines()
+    ]
+
+
 def test_a_bad_config_never_asks(osmosis, workspace, platform, config):
     ran = osmosis("eval", "submit", config(more="[evaluation]\nbad = 1\n[secrets]\nrequired = []"), "--json")
     assert ran.error["code"] == "VALIDATION"

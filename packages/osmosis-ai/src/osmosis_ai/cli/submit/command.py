@@ -3,7 +3,7 @@
 from typing import Any
 
 from osmosis_ai.cli.errors import CLIError
-from osmosis_ai.cli.output.messages import status
+from osmosis_ai.cli.output.messages import status, warn
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.submit.preflight import check_rollout
@@ -47,6 +47,9 @@ def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult
             notes=source.notes,
             warnings=[*warnings, *source.warnings],
         )
+        if yes:  # nobody is asked, so nobody would see them
+            for text in question.warnings:
+                warn("SUBMIT", text)
         if not confirmed(question, yes=yes):
             return OperationResult(f"{noun}.submit", status="cancelled", message="Cancelled.")
         with status(f"Submitting {lower_subject}..."):

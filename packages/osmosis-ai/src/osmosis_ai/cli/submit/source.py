@@ -26,6 +26,8 @@ def describe_source(root: Path, branch: str | None, commit_sha: str | None) -> S
     notes = [f"Rollout code comes from {origin}; config values come from the local file."]
     if state.head is not None:
         notes.append(f"Local: {state.branch or 'detached HEAD'} @ {state.head[:8]}.")
+    if commit_sha is None:
+        notes.append("No commit_sha is set: the platform's source may differ from the local branch.")
     notes.append("Changes must be committed and pushed to take part in the run.")
     warnings: list[str] = []
     if commit_sha is not None and not has_commit(root, commit_sha):
@@ -40,6 +42,4 @@ def describe_source(root: Path, branch: str | None, commit_sha: str | None) -> S
         warnings.append(
             f"The branch '{state.branch}' has no upstream; push it with: git push -u origin {state.branch}"
         )
-    if commit_sha is None:
-        warnings.append("No commit_sha is set: the platform's source may differ from the local branch.")
     return SourceReport(notes, warnings)
