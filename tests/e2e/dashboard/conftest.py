@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
 from osmosis_platform.accounts.service import create_user
 from osmosis_platform.adapters.models import BaseModel, LoraModel
@@ -125,10 +125,15 @@ class Visitor:
             "console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None
         )
         self.page.on("pageerror", lambda e: self.problems.append(str(e)))
-        self.page.on("requestfailed", lambda r: self.problems.append(f"failed: {r.url}"))
+        self.page.on("requestfailed", self._failed)
         self.page.on(
             "response", lambda r: self.problems.append(f"{r.status} {r.url}") if r.status >= 400 else None
         )
+
+    def _failed(self, request: Request) -> None:
+        # Leaving a page aborts what it still loads.
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"failed: {request.url} {request.failure}")
 
     def go(self, path: str) -> Page:
         self.page.goto(self.site.url + path)

@@ -135,13 +135,13 @@ def size(value: int | None) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """`12.5s`, `2m 5s`, `3h 4m`."""
+    """`8.5s`, `27s`, `2m 5s`, `3h 4m`."""
     if milliseconds is None:
         return "–"
     seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(int(seconds), 60)
+    if seconds < 59.5:
+        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m {rest}s"
     return f"{minutes // 60}h {minutes % 60}m"

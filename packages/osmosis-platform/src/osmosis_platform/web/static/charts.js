@@ -26,7 +26,7 @@
       scales: { x: { time: false } },
       axes: [
         { ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
-        { ...axis, size: 52 },
+        { ...axis, size: (_, labels) => 16 + 7 * Math.max(3, ...(labels ?? []).map((label) => label.length)) },
       ],
       series: [{}, { stroke: color("--accent"), width: 2, points: { show: chart.series.points.length < 60, size: 5 } }],
       hooks: { setCursor: [(plot) => legend(chart, plot.cursor.idx)] },
