@@ -121,7 +121,8 @@ def test_answers_carry_safe_headers(client: httpx.Client) -> None:
     headers = client.get("/api/cli/verify").headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cache-control"] == "no-store"
-    assert "default-src 'self'" in headers["content-security-policy"]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
 
 
 def test_health_and_openapi(client: httpx.Client) -> None:
