@@ -116,3 +116,14 @@ def test_a_rollout_can_make_sandboxes_of_its_own(tmp_path: Path) -> None:
     command = sandbox.command(inner, cwd=tmp_path, readonly=[], writable=[tmp_path])
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (0, "nested\n"), done.stderr
+
+
+def test_memory_backed_folders_are_bounded(tmp_path: Path) -> None:
+    sandbox = find_bubblewrap()
+    assert isinstance(sandbox, Bubblewrap)
+    script = "head -c 100000000 /dev/zero > /fill 2>/dev/null; stat -c %s /fill; df -B1 --output=size /tmp /dev/shm | tail -n 2"
+    command = sandbox.command(["/bin/sh", "-c", script], cwd=Path("/"), readonly=(), writable=())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    written, tmp, shared = (int(line) for line in done.stdout.split())
+    assert written <= 64 * 1024**2
+    assert (tmp, shared) == (1024**3, 256 * 1024**2)

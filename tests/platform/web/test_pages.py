@@ -197,3 +197,14 @@ def test_the_log_is_read_backwards_and_followed(
     assert "line-249" in live["lines"]
     assert "line-248" not in live["lines"]
     assert live["sequence"] == newest[-1]["sequence"]
+
+
+def test_another_site_cannot_sign_a_browser_in(client: httpx.Client, town: Any) -> None:
+    answer = client.post(
+        "/sign-in",
+        data={"email": "max@example.com", "password": PASSWORD},
+        headers={"Origin": "http://evil.example"},
+        follow_redirects=False,
+    )
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers

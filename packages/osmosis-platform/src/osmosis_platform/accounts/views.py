@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from osmosis_platform.accounts import device, sessions
-from osmosis_platform.errors import PlatformError
+from osmosis_platform.errors import Forbidden, PlatformError
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import Csrf, SignedInDep, first_workspace
@@ -20,6 +21,13 @@ def safe_target(target: str) -> str:
     """A path of this platform; anything that could lead elsewhere becomes the start page."""
     inside = target.startswith("/") and not target.startswith(("//", "/\\")) and "\n" not in target
     return target if inside else "/"
+
+
+def refuse_foreign_origin(request: Request) -> None:
+    """Raise Forbidden for a form that another site sent: it must not sign a browser in as somebody else."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise Forbidden("This form came from another site. Open the sign-in page here.", code="FOREIGN_ORIGIN")
 
 
 @router.get("/")
@@ -49,6 +57,7 @@ def sign_in(
     next: Annotated[str, Form()] = "/",
 ) -> Response:
     """Check the password and start a session."""
+    refuse_foreign_origin(request)
     address = request.client.host if request.client else "unknown"
     try:
         signed = sessions.sign_in(

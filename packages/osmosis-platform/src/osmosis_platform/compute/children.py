@@ -29,6 +29,7 @@ class Limits:
 
     data_bytes: int | None = None
     processes: int | None = None
+    file_bytes: int | None = None
 
     def options(self) -> list[str]:
         """As options of the launcher."""
@@ -37,6 +38,8 @@ class Limits:
             found += ["--data-bytes", str(self.data_bytes)]
         if self.processes is not None:
             found += ["--processes", str(self.processes)]
+        if self.file_bytes is not None:
+            found += ["--file-bytes", str(self.file_bytes)]
         return found
 
 

@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> None:
         _limit(resource.RLIMIT_DATA, int(options["--data-bytes"]))
     if "--processes" in options:
         _limit(resource.RLIMIT_NPROC, int(options["--processes"]))
+    if "--file-bytes" in options:
+        _limit(resource.RLIMIT_FSIZE, int(options["--file-bytes"]))
     _limit(resource.RLIMIT_CORE, 0)
     try:
         os.execvp(command[0], command)

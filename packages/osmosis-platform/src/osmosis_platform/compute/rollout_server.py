@@ -23,6 +23,7 @@ from osmosis_platform.compute.sandbox import Sandbox
 HEALTH_SECONDS = 90.0
 _IMPORT_SECONDS = 120.0
 _POLL_SECONDS = 0.1
+_FILE_BYTES = 2 * 1024**3
 _PROCESSES = 4096
 # Of the platform's environment a rollout gets only what the network needs.
 _PASSED_ON = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "TZ")
@@ -49,7 +50,7 @@ class Place:
 
     def limits(self) -> Limits:
         """Resource limits of everything that runs here."""
-        return Limits(data_bytes=self.memory_bytes, processes=_PROCESSES)
+        return Limits(data_bytes=self.memory_bytes, processes=_PROCESSES, file_bytes=_FILE_BYTES)
 
     def env(self, given: Mapping[str, str]) -> dict[str, str]:
         """The environment variables, with those the user gave."""
@@ -149,6 +150,7 @@ class RolloutServer:
         self.instance_id = f"{self._name}.{self._starts}"
         reserved = {
             "_OSMOSIS_ROLLOUT_PORT": str(self.port),
+            "_OSMOSIS_ROLLOUT_HOST": "127.0.0.1",
             "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(self._place.artifacts),
             "_OSMOSIS_ROLLOUT_INSTANCE_ID": self.instance_id,
         }

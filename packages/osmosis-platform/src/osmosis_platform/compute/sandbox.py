@@ -6,6 +6,7 @@ is shared: callbacks and model calls go over loopback.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -44,6 +45,9 @@ _ETC = [
 ]
 
 
+_ROOT_BYTES = 64 * 1024**2
+_SHARED_BYTES = 256 * 1024**2
+_TMP_BYTES = 1024**3
 _USER = "1000"
 
 
@@ -66,11 +70,14 @@ class Sandbox(Protocol):
 class Bubblewrap:
     """Namespaces of its own for mounts, processes, IPC and the host name.
 
-    With a user namespace, root is an ordinary user inside; a rollout can then make sandboxes of its own.
+    With a user namespace, root is an ordinary user inside; a rollout can then make sandboxes of its own. The network is
+    the machine's: model calls and callbacks go over loopback. Memory-backed folders are bounded where the program can
+    do that (`sized`, since 0.7).
     """
 
     program: str
     user_namespace: bool = True
+    sized: bool = True
     name: str = "bubblewrap"
 
     def command(
@@ -80,7 +87,7 @@ class Bubblewrap:
         arguments = [self.program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if self.user_namespace:
             arguments += ["--unshare-user", "--uid", _USER, "--gid", _USER]
-        arguments += ["--hostname", "rollout", "--cap-drop", "ALL", "--tmpfs", "/"]
+        arguments += ["--hostname", "rollout", "--cap-drop", "ALL", *self._memory_folder("/", _ROOT_BYTES)]
         for name in _SYSTEM:
             path = Path("/") / name
             if path.is_symlink():
@@ -89,12 +96,16 @@ class Bubblewrap:
                 arguments += ["--ro-bind", str(path), str(path)]
         for name in _ETC:
             arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/tmp/home"]
+        arguments += ["--proc", "/proc", "--dev", "/dev", *self._memory_folder("/dev/shm", _SHARED_BYTES)]
+        arguments += [*self._memory_folder("/tmp", _TMP_BYTES), "--dir", "/tmp/home"]
         for folder in readonly:
             arguments += ["--ro-bind", str(folder), str(folder)]
         for folder in writable:
             arguments += ["--bind", str(folder), str(folder)]
         return [*arguments, "--chdir", str(cwd), "--", *command]
+
+    def _memory_folder(self, path: str, size: int) -> list[str]:
+        return [*(["--size", str(size)] if self.sized else []), "--tmpfs", path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +147,8 @@ def find_bubblewrap() -> Bubblewrap | str:
     if program is None:
         return "bwrap is not installed"
     reason = ""
-    for user_namespace in (True, False):
-        sandbox = Bubblewrap(program, user_namespace)
+    for user_namespace, sized in itertools.product((True, False), (True, False)):
+        sandbox = Bubblewrap(program, user_namespace, sized)
         problem = _trial(sandbox)
         if problem is None:
             return sandbox
