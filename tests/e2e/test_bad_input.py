@@ -49,7 +49,7 @@ dependencies = ["osmosis-ai[server]>=0.3.0,<0.4"{more}]
 [tool.setuptools]
 py-modules = ["main"]
 """
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True)
@@ -225,10 +225,11 @@ def site(
     folder = tmp_path_factory.mktemp("site")
     deployment = make_deployment(folder)
     if os.path.ismount(disk):
-        blobs = deployment.settings.data_dir / "blobs"
-        shutil.copytree(blobs, disk / "blobs")
-        shutil.rmtree(blobs)
-        blobs.symlink_to(disk / "blobs")
+        for name in ("blobs", "uploads"):
+            place = deployment.settings.data_dir / name
+            shutil.copytree(place, disk / name)
+            shutil.rmtree(place)
+            place.symlink_to(disk / name)
     site = Site(deployment, folder)
     deployment.start()
     subprocess.run(
