@@ -487,6 +487,7 @@ def test_a_disk_that_is_full_at_the_start(disk: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow  # a worker tries for two minutes whether somebody makes room
 def test_a_full_disk(site: Site, runs: Runs, disk: Path, until: Callable[..., Any]) -> None:
     if not os.path.ismount(disk):
         pytest.skip("no disk of its own: mounting needs root")
