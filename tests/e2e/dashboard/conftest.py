@@ -72,6 +72,7 @@ class Site:
             "training-crashed": f"/acme/training/{ids['train-crashed']}",
             "training-waiting": f"/acme/training/{ids['train-waiting']}",
             "models": "/acme/models",
+            "secrets": "/acme/secrets",
             "error": "/acme/training/no-such-run",
             "device": "/device?code=ABCD-EFGH",
             "empty-home": "/fresh",

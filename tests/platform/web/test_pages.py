@@ -85,7 +85,7 @@ def runs(platform: Platform, town: Any) -> dict[str, str]:
 
 PAGES = [
     "/acme", "/acme/datasets", "/acme/datasets/{dataset}", "/acme/rollouts", "/acme/evaluation", "/acme/training",
-    "/acme/evaluation/{eval-finished}", "/acme/training/{train-running}", "/acme/training/{train-crashed}", "/acme/models",
+    "/acme/evaluation/{eval-finished}", "/acme/training/{train-running}", "/acme/training/{train-crashed}", "/acme/models", "/acme/secrets",
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from osmosis_platform.rollouts import views as rollouts_views
 from osmosis_platform.runs import api as runs_api
 from osmosis_platform.runs import views as runs_views
 from osmosis_platform.secrets import api as secrets_api
+from osmosis_platform.secrets import views as secrets_views
 from osmosis_platform.storage import api as storage_api
 from osmosis_platform.training import api as training_api
 from osmosis_platform.version import VERSION
@@ -54,6 +55,7 @@ PAGES: tuple[APIRouter, ...] = (
     rollouts_views.router,
     runs_views.router,
     adapters_views.router,
+    secrets_views.router,
 )
 
 

@@ -38,7 +38,9 @@ class Settings(BaseSettings):
         default=None,
         description="Wheel of osmosis-ai for rollout environments; default: built from this installation.",
     )
-    evaluation_slots: int = Field(default=2, ge=1, description="Evaluation runs that execute at the same time.")
+    evaluation_slots: int = Field(
+        default=2, ge=1, description="Evaluation runs that execute at the same time."
+    )
     training_slots: int = Field(default=1, ge=1, description="Training runs that execute at the same time.")
     sandbox: str = Field(
         default="auto",

@@ -27,7 +27,9 @@ def refuse_foreign_origin(request: Request) -> None:
     """Raise Forbidden for a form that another site sent: it must not sign a browser in as somebody else."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise Forbidden("This form came from another site. Open the sign-in page here.", code="FOREIGN_ORIGIN")
+        raise Forbidden(
+            "This form came from another site. Open the sign-in page here.", code="FOREIGN_ORIGIN"
+        )
 
 
 @router.get("/")

@@ -39,6 +39,15 @@ class RoomConvertor(Convertor[str]):
 
 register_url_convertor("room", RoomConvertor())
 
+# What people look at first; the other metrics are folded away below these.
+MAIN_CHARTS = (
+    "rollout/raw_reward",
+    "eval/validation/reward",
+    "train/entropy_loss",
+    "rollout/response_lengths",
+    "rollout/total_lengths",
+    "rollout/truncated_ratio",
+)
 KIND: dict[str, service.Kind] = {"evaluation": "eval", "training": "train"}
 TITLE = {"evaluation": "Evaluation runs", "training": "Training runs"}
 COMMAND = {
@@ -169,6 +178,7 @@ def _charts(session: Session, run: Run) -> dict[str, Any]:
         {
             "key": key,
             "title": service.title(key),
+            "main": key in MAIN_CHARTS,
             "points": [[step, value] for step, value, _ in points],
         }
         for key, points in _ordered_points(session, run).items()
@@ -181,8 +191,7 @@ def _ordered_points(session: Session, run: Run) -> dict[str, list[tuple[int, flo
 
 
 def _chart_order(item: tuple[str, Any]) -> tuple[int, str]:
-    first = ("rollout/raw_reward", "eval/validation/reward", "train/entropy_loss", "train/loss")
-    return (first.index(item[0]) if item[0] in first else len(first), item[0])
+    return (MAIN_CHARTS.index(item[0]) if item[0] in MAIN_CHARTS else len(MAIN_CHARTS), item[0])
 
 
 @router.post("/{workspace}/{room:room}/{name_or_id}/stop", dependencies=[Csrf])

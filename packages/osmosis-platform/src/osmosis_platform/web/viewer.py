@@ -26,6 +26,7 @@ ROOMS = (
     ("evaluation", "Evaluation runs"),
     ("training", "Training runs"),
     ("models", "Models"),
+    ("secrets", "Secrets"),
 )
 
 

@@ -33,6 +33,23 @@
     };
   };
 
+  // All metrics but the main ones: folded away until somebody asks for them.
+  let others = null;
+  const folded = () => {
+    if (!others) {
+      const details = document.createElement("details");
+      const summary = document.createElement("summary");
+      others = document.createElement("div");
+      details.className = "panel more-charts";
+      others.className = "charts";
+      summary.textContent = "More charts";
+      details.append(summary, others);
+      details.addEventListener("toggle", () => details.open && charts.forEach((chart) => !chart.series.main && draw(chart)));
+      holder.after(details);
+    }
+    return others;
+  };
+
   const panel = (series) => {
     const section = document.createElement("section");
     const head = document.createElement("div");
@@ -49,7 +66,7 @@
     box.setAttribute("role", "img");
     head.append(title, " ", step, " ", value);
     section.append(head, box);
-    holder.append(section);
+    (series.main ? holder : folded()).append(section);
     return { plot: null, box, step, value, series };
   };
 
