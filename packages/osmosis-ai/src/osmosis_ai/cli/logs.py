@@ -1,5 +1,6 @@
 """Logs of datasets and runs."""
 
+import shlex
 from typing import Any
 
 from osmosis_ai.cli.output import formats
@@ -19,6 +20,7 @@ _TITLES = {
     "eval": "Evaluation Run",
     "benchmark": "Benchmark Run",
 }
+_NOUNS = {"training": "train"}
 _COLUMNS = [
     Column("Time", lambda entry: formats.date(entry["timestamp"], seconds=True)),
     Column("Level", lambda entry: formats.text(entry["level"])),
@@ -28,7 +30,7 @@ _COLUMNS = [
 
 
 def show_logs(kind: str, name: str, limit: int, cursor: str | None) -> ListResult:
-    """One page of logs, oldest first; without a cursor the most recent page."""
+    """One page of logs, oldest entry first: the newest page, or the page before the one that gave the cursor."""
     workspace = open_workspace()
     from osmosis_ai.platform.api.client import segment
 
@@ -45,7 +47,14 @@ def show_logs(kind: str, name: str, limit: int, cursor: str | None) -> ListResul
         has_more=following is not None,
         title=f"{_TITLES[kind]} Logs: {name}",
         extra={"next_cursor": following, **workspace.context},
-        hints=[f"Older entries: --cursor {following}"] if following is not None else [],
+        go_on=f"Older entries: {_next_page(kind, name, limit, str(following))}",
+        when_empty="Nothing has been logged yet." if cursor is None else "There are no older entries.",
+    )
+
+
+def _next_page(kind: str, name: str, limit: int, cursor: str) -> str:
+    return shlex.join(
+        ["osmosis", _NOUNS.get(kind, kind), "logs", name, "--limit", str(limit), "--cursor", cursor]
     )
 
 

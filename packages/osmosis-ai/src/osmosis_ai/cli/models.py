@@ -34,6 +34,8 @@ _LORA_COLUMNS = [
     Column("Training Reward", lambda item: formats.reward(item["reward"])),
     Column("Created", lambda item: formats.date(item["created_at"])),
 ]
+_NO_BASE_MODELS = "No base models yet. Name one as model_path in a config below configs/ and submit a run."
+_NO_LORA_MODELS = "No LoRA models yet. Training makes them: osmosis train submit configs/training/<name>.toml"
 _DEPLOYMENT_COLUMN = Column(
     "Deployment Status",
     lambda item: "[deployed]" if item.get("deployment_status") == "active" else formats.MISSING,
@@ -52,7 +54,9 @@ def list_models(kind: str, limit: int, everything: bool) -> Result:
         if kind != "lora":
             page = fetch(client, "/models/base", "models", limit=limit, everything=everything)
             items = [serializers.base_model(item) for item in page.items]
-            sections.append(Section("base_models", _list(page, items, _BASE_COLUMNS, "Base Models")))
+            sections.append(
+                Section("base_models", _list(page, items, _BASE_COLUMNS, "Base Models", _NO_BASE_MODELS))
+            )
         if kind != "base":
             page = fetch(client, "/models/lora", "models", limit=limit, everything=everything)
             items = [serializers.lora_model(item) for item in page.items]
@@ -60,7 +64,9 @@ def list_models(kind: str, limit: int, everything: bool) -> Result:
                 any("deployment_status" in item for item in items) or "active_deployments" in page.first
             )
             columns = [*_LORA_COLUMNS, *([_DEPLOYMENT_COLUMN] if deployments else [])]
-            sections.append(Section("lora_models", _list(page, items, columns, "LoRA Models")))
+            sections.append(
+                Section("lora_models", _list(page, items, columns, "LoRA Models", _NO_LORA_MODELS))
+            )
             extra |= {
                 key: page.first[key]
                 for key in ("active_deployments", "max_active_deployments")
@@ -79,6 +85,7 @@ def list_models(kind: str, limit: int, everything: bool) -> Result:
         only.title,
         extra=extra,
         hints=hints,
+        when_empty=only.when_empty,
     )
 
 
@@ -120,8 +127,12 @@ def change_deployment(name: str, action: str) -> OperationResult:
     )
 
 
-def _list(page: Page, items: list[dict[str, Any]], columns: list[Column], title: str) -> ListResult:
-    return ListResult(items, columns, page.total_count, page.has_more, page.next_offset, title)
+def _list(
+    page: Page, items: list[dict[str, Any]], columns: list[Column], title: str, when_empty: str
+) -> ListResult:
+    return ListResult(
+        items, columns, page.total_count, page.has_more, page.next_offset, title, when_empty=when_empty
+    )
 
 
 def _quota_hint(extra: dict[str, Any]) -> list[str]:

@@ -16,7 +16,9 @@ ALL = click.option("--all", "everything", is_flag=True, help="Show all.")
 LOG_LIMIT = click.option(
     "--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Entries per page."
 )
-CURSOR = click.option("--cursor", default=None, help="Continue from `next_cursor` of a previous page.")
+CURSOR = click.option(
+    "--cursor", default=None, help="Show the entries before those of an earlier page: its `next_cursor`."
+)
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 FORCE = click.option("-f", "--force", is_flag=True, help="Replace what is there.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace what exists.")

@@ -6,6 +6,7 @@ from typing import Any
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output.messages import notice
 from osmosis_ai.cli.output.mode import Mode, interactive, mode
+from osmosis_ai.cli.output.visible import visible_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def confirmed(question: Question, *, yes: bool) -> bool:
         import click
 
         _show(question)
-        return click.confirm(question.prompt, default=question.default, err=True)
+        return click.confirm(visible_line(question.prompt), default=question.default, err=True)
     if mode() is Mode.PLAIN:
         notice(f"Confirmation required: {question.prompt}")
         _show(question)

@@ -63,6 +63,7 @@ def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResul
         page.has_more,
         page.next_offset,
         title="Rollouts",
+        when_empty="No rollouts synced yet. Start one with: osmosis rollout init <name>, then commit and push it.",
         extra=workspace.context,
     )
 

@@ -44,6 +44,7 @@ def list_secrets(scope: str, limit: int, everything: bool) -> ListResult:
         page.has_more,
         page.next_offset,
         title="Secrets",
+        when_empty="No secrets yet. Create one with: osmosis secret set <name>",
         extra=workspace.context,
     )
 

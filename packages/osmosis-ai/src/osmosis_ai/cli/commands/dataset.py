@@ -75,7 +75,7 @@ def validate(file: str) -> Result:
 @name()
 @log_page
 def logs(name: str, limit: int, cursor: str | None) -> Result:
-    """Show what happened to a dataset, oldest first."""
+    """Show the newest log entries of a dataset, in order of time."""
     from osmosis_ai.cli.logs import show_logs
 
     return show_logs("dataset", name, limit, cursor)

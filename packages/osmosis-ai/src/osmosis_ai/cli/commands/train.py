@@ -45,7 +45,7 @@ def info(name: str, output: str | None) -> Result:
 @name()
 @log_page
 def logs(name: str, limit: int, cursor: str | None) -> Result:
-    """Show what happened in a run, oldest first."""
+    """Show the newest log entries of a run, in order of time."""
     from osmosis_ai.cli.logs import show_logs
 
     return show_logs("training", name, limit, cursor)

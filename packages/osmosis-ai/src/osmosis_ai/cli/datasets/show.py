@@ -33,6 +33,7 @@ def list_datasets(limit: int, everything: bool) -> ListResult:
         page.has_more,
         page.next_offset,
         title="Datasets",
+        when_empty="No datasets yet. Upload one with: osmosis dataset upload <file>",
         extra=workspace.context,
     )
 

@@ -36,6 +36,7 @@ def list_runs(limit: int, everything: bool) -> ListResult:
         page.has_more,
         page.next_offset,
         title="Evaluation Runs",
+        when_empty="No evaluation runs yet. Start one with: osmosis eval submit configs/eval/<name>.toml",
         extra=workspace.context,
     )
 

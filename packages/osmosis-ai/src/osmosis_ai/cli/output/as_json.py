@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from osmosis_ai.cli.output.results import DetailResult, ListResult, OperationResult, Result, SectionedResult
+from osmosis_ai.cli.output.visible import escaped_json
 
 SCHEMA_VERSION = 1
 
@@ -58,7 +59,7 @@ def to_line(document: dict[str, Any]) -> str:
     Raises:
         ValueError, TypeError: it holds NaN, an infinity or something that is no JSON.
     """
-    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+    return escaped_json(json.dumps(document, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _page(page: ListResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rich mode: tables and colours for people."""
+"""Rich mode: tables and colours for people; lines instead of tables where the terminal is narrow."""
 
 import os
 import sys
@@ -9,9 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from osmosis_ai.cli.output.as_text import operation_message
-from osmosis_ai.cli.output.results import DetailResult, ListResult, OperationResult, Result, SectionedResult
+from osmosis_ai.cli.output.results import (
+    DetailResult,
+    Item,
+    ListResult,
+    OperationResult,
+    Result,
+    SectionedResult,
+)
+from osmosis_ai.cli.output.visible import visible
 
 _FILE_WIDTH = 200
+_NARROW = 60
+_LONGEST_WORD = 24  # longer ones (addresses, hashes) may break
+_CELL_PADDING = 2
 _STATUS_STYLES = {
     "success": "green",
     "noop": "dim",
@@ -23,7 +34,7 @@ _STATUS_STYLES = {
 
 
 def print_result(result: Result) -> None:
-    """Print a result on standard output. Cells are text, never markup."""
+    """Print a result on standard output. Cells are text, never markup and never control characters."""
     # A file or a pipe has no width; the usual guess of 80 columns would break words in tables.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _FILE_WIDTH
     console = Console(file=sys.stdout, width=width, highlight=False)
@@ -40,39 +51,79 @@ def print_result(result: Result) -> None:
             _operation(console, result)
 
 
+def _text(content: str, style: str = "") -> Text:
+    return Text(visible(content), style=style)
+
+
 def _list(console: Console, page: ListResult) -> None:
+    items = page.items if page.items_for_people is None else page.items_for_people
+    if items and _too_narrow(console.width, page, items):
+        _items(console, page, items)
+    else:
+        _table(console, page, items)
+    if not items and page.when_empty:
+        _lines(console, [page.when_empty])
+    _lines(console, page.hints)
+    if page.has_more:
+        total = f" of {page.total_count}" if page.total_count > len(items) else ""
+        _lines(console, [f"Showing {len(items)}{total}. {page.go_on}"])
+
+
+def _table(console: Console, page: ListResult, items: list[Item]) -> None:
     table = Table(
-        title=Text(page.title, style="bold") if page.title else None,
+        title=_text(page.title, "bold") if page.title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
     for column in page.columns:
-        table.add_column(Text(column.title), overflow="fold")
-    items = page.items if page.items_for_people is None else page.items_for_people
+        table.add_column(_text(column.title), overflow="fold")
     for item in items:
-        table.add_row(*(Text(column.cell(item)) for column in page.columns))
+        table.add_row(*(_text(column.cell(item)) for column in page.columns))
     console.print(table)
-    _lines(console, page.hints)
-    if page.has_more:
-        console.print(
-            Text(f"Showing {len(items)} of {page.total_count}. Use --all to show all.", style="dim")
-        )
+
+
+def _items(console: Console, page: ListResult, items: list[Item]) -> None:
+    if page.title:
+        console.print(_text(page.title, "bold"))
+    for item in items:
+        console.print()
+        for column in page.columns:
+            _labelled(console, column.title, column.cell(item))
+
+
+def _labelled(console: Console, label: str, value: str) -> None:
+    console.print(Text.assemble((f"{visible(label)}: ", "dim"), visible(value)))
+
+
+def _too_narrow(width: int, page: ListResult, items: list[Item]) -> bool:
+    """Whether a table of this width would have to break words."""
+    if width < _NARROW:
+        return True
+    needed = 0
+    for column in page.columns:
+        words = column.title.split() + [word for item in items for word in column.cell(item).split()]
+        needed += min(_LONGEST_WORD, max((len(word) for word in words), default=0)) + _CELL_PADDING
+    return needed > width
 
 
 def _detail(console: Console, result: DetailResult) -> None:
     if result.title:
-        console.print(Text(result.title, style="bold"))
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value in result.rows:
-        table.add_row(Text(label), Text(value))
-    console.print(table)
+        console.print(_text(result.title, "bold"))
+    if console.width < _NARROW:
+        for label, value in result.rows:
+            _labelled(console, label, value)
+    else:
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for label, value in result.rows:
+            table.add_row(_text(label), _text(value))
+        console.print(table)
     for block in result.blocks:
         console.print()
-        console.print(Text(block.title, style="bold"))
+        console.print(_text(block.title, "bold"))
         for line in block.lines:
-            console.print(Text(f"  {line}"), soft_wrap=True)
+            console.print(_text(f"  {line}"), soft_wrap=True)
     if result.hints:
         console.print()
     _lines(console, result.hints)
@@ -80,12 +131,13 @@ def _detail(console: Console, result: DetailResult) -> None:
 
 def _operation(console: Console, result: OperationResult) -> None:
     console.print(
-        Text(operation_message(result), style=_STATUS_STYLES.get(result.status, "")), soft_wrap=True
+        _text(operation_message(result), _STATUS_STYLES.get(result.status, "")),
+        soft_wrap=True,
     )
     for line in result.next_text:
-        console.print(Text(line), soft_wrap=True)
+        console.print(_text(line), soft_wrap=True)
 
 
 def _lines(console: Console, lines: list[str]) -> None:
     for line in lines:
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        console.print(_text(line, "dim"), soft_wrap=True)

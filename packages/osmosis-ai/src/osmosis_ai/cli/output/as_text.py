@@ -1,20 +1,26 @@
 """Plain mode: lines for shells, without headers, colours or hints about paging."""
 
 from osmosis_ai.cli.output.results import DetailResult, ListResult, OperationResult, Result, SectionedResult
+from osmosis_ai.cli.output.visible import visible, visible_line
 
 _BREAKS = str.maketrans({"\t": " ", "\n": " ", "\r": " "})
 
 
 def result_lines(result: Result) -> list[str]:
-    """The lines of a result."""
+    """The lines of a result; a value of several lines is one entry with newlines."""
+    if isinstance(result, ListResult):
+        return list_lines(result)  # TABs between the cells stay
+    if isinstance(result, SectionedResult):
+        return [
+            line
+            for section in result.sections
+            for line in (f"{section.page.title}:", *list_lines(section.page))
+        ]
+    return [visible(line) for line in _raw_lines(result)]
+
+
+def _raw_lines(result: DetailResult | OperationResult) -> list[str]:
     match result:
-        case ListResult():
-            return list_lines(result)
-        case SectionedResult():
-            lines: list[str] = []
-            for section in result.sections:
-                lines += [f"{section.page.title}:", *list_lines(section.page)]
-            return lines
         case DetailResult():
             lines = [f"{label}: {value}" for label, value in result.rows]
             for block in result.blocks:
@@ -27,7 +33,10 @@ def result_lines(result: Result) -> list[str]:
 def list_lines(page: ListResult) -> list[str]:
     """One line per item, cells joined by TAB; breaks inside a cell become spaces."""
     items = page.items if page.items_for_people is None else page.items_for_people
-    return ["\t".join(column.cell(item).translate(_BREAKS) for column in page.columns) for item in items]
+    return [
+        "\t".join(visible_line(column.cell(item).translate(_BREAKS)) for column in page.columns)
+        for item in items
+    ]
 
 
 def operation_message(result: OperationResult) -> str:

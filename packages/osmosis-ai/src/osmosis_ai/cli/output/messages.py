@@ -8,11 +8,12 @@ from typing import Any
 
 from osmosis_ai.cli.output.as_json import error_document, to_line, warning_document
 from osmosis_ai.cli.output.mode import Mode, interactive, mode
+from osmosis_ai.cli.output.visible import visible
 from osmosis_ai.consts import PACKAGE_VERSION
 
 
 def write_error_line(text: str) -> None:
-    """One line on standard error."""
+    """One line on standard error, as it is: the caller makes text of others visible first."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -24,18 +25,19 @@ def status(text: str) -> Iterator[None]:
         yield
     elif interactive() and sys.stderr.isatty():
         from rich.console import Console
+        from rich.text import Text
 
-        with Console(stderr=True).status(text):
+        with Console(stderr=True).status(Text(visible(text))):
             yield
     else:
-        write_error_line(text)
+        write_error_line(visible(text))
         yield
 
 
 def notice(text: str) -> None:
     """One line for people; nothing in JSON mode."""
     if mode() is not Mode.JSON:
-        write_error_line(text)
+        write_error_line(visible(text))
 
 
 def warn(code: str, message: str) -> None:
@@ -44,9 +46,9 @@ def warn(code: str, message: str) -> None:
         case Mode.JSON:
             write_error_line(to_line(warning_document(PACKAGE_VERSION, code, message)).rstrip("\n"))
         case Mode.PLAIN:
-            write_error_line(f"warning: {message}")
+            write_error_line(f"warning: {visible(message)}")
         case Mode.RICH:
-            write_error_line(_styled(f"⚠ {message}", "33"))
+            write_error_line(_styled(f"⚠ {visible(message)}", "33"))
 
 
 def show_error(command: str, code: str, message: str, details: dict[str, Any]) -> None:
@@ -60,9 +62,9 @@ def show_error(command: str, code: str, message: str, details: dict[str, Any]) -
             )
         write_error_line(line.rstrip("\n"))
     elif mode() is Mode.PLAIN:
-        write_error_line(f"Error: {message}")
+        write_error_line(f"Error: {visible(message)}")
     else:
-        write_error_line(f"{_styled('Error:', '1;31')} {message}")
+        write_error_line(f"{_styled('Error:', '1;31')} {visible(message)}")
 
 
 @contextmanager

@@ -17,7 +17,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ListResult:
-    """One page of things. ``extra`` holds further keys of the JSON object, never overriding the standard ones."""
+    """One page of things. ``extra`` holds further keys of the JSON object, never overriding the standard ones.
+
+    For people: ``go_on`` says how to see the rest, ``when_empty`` what to do when there is nothing yet.
+    """
 
     items: list[Item]
     columns: list[Column]
@@ -27,6 +30,8 @@ class ListResult:
     title: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
+    go_on: str = "Use --all to show all."
+    when_empty: str = ""
     items_for_people: list[Item] | None = None
 
 

@@ -34,6 +34,7 @@ def list_runs(limit: int, everything: bool) -> ListResult:
         page.has_more,
         page.next_offset,
         title="Training Runs",
+        when_empty="No training runs yet. Start one with: osmosis train submit configs/training/<name>.toml",
         extra=workspace.context,
     )
 
