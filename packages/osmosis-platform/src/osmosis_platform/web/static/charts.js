@@ -40,9 +40,11 @@
       const details = document.createElement("details");
       const summary = document.createElement("summary");
       others = document.createElement("div");
-      details.className = "panel more-charts";
+      const title = document.createElement("h2");
+      details.className = "panel flush more-charts";
       others.className = "charts";
-      summary.textContent = "More charts";
+      title.textContent = "More charts";
+      summary.append(title);
       details.append(summary, others);
       details.addEventListener("toggle", () => details.open && charts.forEach((chart) => !chart.series.main && draw(chart)));
       holder.after(details);
