@@ -8,7 +8,6 @@ from osmosis_ai.errors import OsmosisError
 EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 # What scripts may rely on. Errors of other rooms with codes of their own are shown as VALIDATION, with theirs in `details.reason`.
 ERROR_CODES = frozenset(
@@ -24,6 +23,7 @@ ERROR_CODES = frozenset(
         "PLATFORM_ERROR",
         "RESERVED_HEADER_FORBIDDEN",
         "INTERNAL",
+        "INTERRUPTED",
         "SUBSCRIPTION_REQUIRED",
         "BILLING_REQUIRED",
         "CREDENTIALS_UNAVAILABLE",

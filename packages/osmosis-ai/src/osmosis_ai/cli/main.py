@@ -1,14 +1,32 @@
-"""Entry point of the ``osmosis`` program."""
+"""Entry point of the ``osmosis`` program.
+
+Nothing but ``sys`` is imported up here: all further imports happen where Ctrl-C already ends in one line and exit status 130.
+"""
 
 import sys
 
-from osmosis_ai.cli.output.mode import Mode, set_mode, split_mode
-from osmosis_ai.consts import PACKAGE_NAME, PACKAGE_VERSION
+_EXIT_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    arguments, modes = split_mode(list(sys.argv[1:] if argv is None else argv))
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _main(arguments)
+        if argv is None:
+            _let_the_end_be_quiet()
+    except KeyboardInterrupt:
+        if argv is None:
+            _let_the_end_be_quiet()
+        status = _interrupted(arguments)
+    return status
+
+
+def _main(arguments: list[str]) -> int:
+    from osmosis_ai.cli.output.mode import Mode, set_mode, split_mode
+    from osmosis_ai.consts import PACKAGE_NAME, PACKAGE_VERSION
+
+    arguments, modes = split_mode(arguments)
     set_mode(modes[0] if modes else Mode.RICH)
     if arguments[:1] in (["-V"], ["--version"]):
         sys.stdout.write(f"{PACKAGE_NAME} {PACKAGE_VERSION}\n")
@@ -17,6 +35,25 @@ def main(argv: list[str] | None = None) -> int:
     from osmosis_ai.cli.running import run
 
     return run(arguments, conflicting_modes=len(set(modes)) > 1)
+
+
+def _interrupted(arguments: list[str]) -> int:
+    """Say that the user broke off. The interruption may have come before the mode was set."""
+    from osmosis_ai.cli.output.messages import show_interrupted
+    from osmosis_ai.cli.output.mode import Mode, set_mode, split_mode
+    from osmosis_ai.cli.tree import command_label
+
+    arguments, modes = split_mode(arguments)
+    set_mode(modes[0] if modes else Mode.RICH)
+    show_interrupted(command_label(arguments))
+    return _EXIT_INTERRUPTED
+
+
+def _let_the_end_be_quiet() -> None:
+    """The outcome is decided: another Ctrl-C while the process ends could only add a traceback."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,16 @@ from osmosis_ai.cli.dotenv import load_nearest_env
 from osmosis_ai.cli.errors import (
     ERROR_CODES,
     EXIT_ERROR,
-    EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
     CLIError,
 )
 from osmosis_ai.cli.output.emit import emit
-from osmosis_ai.cli.output.messages import notice, show_error
+from osmosis_ai.cli.output.messages import show_error, write_error_line
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import OperationResult
-from osmosis_ai.cli.tree import command_label, root
+from osmosis_ai.cli.output.visible import visible
+from osmosis_ai.cli.tree import Interrupted, command_label, root
 from osmosis_ai.errors import OsmosisError
 
 _INTERNAL_TEXT = "An unexpected internal error occurred. Set OSMOSIS_DEBUG=1 for a traceback."
@@ -30,7 +30,11 @@ _EXTRA_ARGUMENT = re.compile(r"^Got unexpected extra arguments? \(")
 
 
 def run(arguments: list[str], *, conflicting_modes: bool = False) -> int:
-    """Parse and run; print the result or the error; return the exit status."""
+    """Parse and run; print the result or the error; return the exit status.
+
+    Raises:
+        KeyboardInterrupt: the user broke off, also at a question.
+    """
     label = command_label(arguments)
     try:
         with warnings.catch_warnings():
@@ -39,9 +43,8 @@ def run(arguments: list[str], *, conflicting_modes: bool = False) -> int:
     except click.UsageError as error:
         show_error(label, "VALIDATION", _usage_text(error), {})
         return EXIT_USAGE
-    except (click.Abort, KeyboardInterrupt):
-        notice("Aborted.")
-        return EXIT_INTERRUPTED
+    except (click.Abort, Interrupted) as stop:
+        raise KeyboardInterrupt from stop  # the entry point answers all of them
     except OsmosisError as error:
         return _show(label, error)
     except BrokenPipeError:
@@ -85,6 +88,6 @@ def _show_unexpected(label: str, error: Exception) -> int:
     if os.environ.get("OSMOSIS_DEBUG") == "1":
         import traceback
 
-        traceback.print_exception(error)
+        write_error_line(visible("".join(traceback.format_exception(error)).rstrip("\n")))
     show_error(label, "INTERNAL", _INTERNAL_TEXT, {"exception_type": type(error).__name__})
     return EXIT_ERROR

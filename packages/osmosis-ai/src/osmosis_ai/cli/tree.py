@@ -2,8 +2,9 @@
 
 import difflib
 import importlib
-from collections.abc import Callable
-from typing import NoReturn, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
 
 import click
 
@@ -48,6 +49,18 @@ class Group(click.Group):
         ctx.fail(f"No such command '{name}'.")
 
 
+class Interrupted(Exception):  # noqa: N818 - the user's wish, not an error
+    """Ctrl-C, in a form that click does not answer with an empty line on standard error."""
+
+
+@contextmanager
+def _interruption_passes() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted from interrupt
+
+
 class Root(Group):
     """The root: knows its commands by name and loads one when it is called."""
 
@@ -61,6 +74,16 @@ class Root(Group):
             return None
         module = importlib.import_module(f"osmosis_ai.cli.commands.{cmd_name}")
         return cast(click.Command, module.app)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse; Ctrl-C is raised as :class:`Interrupted`."""
+        with _interruption_passes():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; Ctrl-C is raised as :class:`Interrupted`."""
+        with _interruption_passes():
+            return super().invoke(ctx)
 
     def unknown(self, ctx: click.Context, name: str) -> NoReturn:
         """Suggest a command with a similar name; point ``help`` to ``--help``."""

@@ -67,6 +67,15 @@ def show_error(command: str, code: str, message: str, details: dict[str, Any]) -
         write_error_line(f"{_styled('Error:', '1;31')} {visible(message)}")
 
 
+def show_interrupted(command: str) -> None:
+    """The user broke off: one line, or the error object in JSON mode."""
+    if mode() is Mode.JSON:
+        show_error(command, "INTERRUPTED", "Aborted.", {})
+    else:
+        # A terminal has just shown ^C without ending the line.
+        write_error_line("\nAborted." if sys.stderr.isatty() else "Aborted.")
+
+
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Progress of a transfer in bytes: call the yielded function with the bytes done so far.
