@@ -361,7 +361,7 @@ def test_download(osmosis, workspace, platform):
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [("data", "data/arith.parquet"), ("data/", "data/arith.parquet"), ("x/y.bin", "x/y.bin")],
+    [("data", "data/arith.parquet"), ("data/", "data/arith.parquet"), ("data/y.bin", "data/y.bin")],
 )
 def test_download_to_a_place(osmosis, workspace, platform, output, expected):
     stored(platform)
@@ -369,12 +369,14 @@ def test_download_to_a_place(osmosis, workspace, platform, output, expected):
     assert (workspace / expected).is_file()
 
 
-def test_download_to_a_missing_folder(osmosis, workspace, platform):
+@pytest.mark.parametrize("output", ["none/", "none/x.parquet", "none/deep/x", "AGENTS.md/x"])
+def test_download_to_a_missing_folder(osmosis, workspace, platform, output):
     stored(platform)
-    assert (
-        "Output directory not found"
-        in osmosis("dataset", "download", "arith", "-o", "none/", "--json").error["message"]
-    )
+    error = osmosis("dataset", "download", "arith", "-o", output, "--json").error
+    assert error["code"] == "VALIDATION"
+    assert "Output directory not found" in error["message"]
+    assert not (workspace / "none").exists()
+    assert [call for call in platform.calls() if "/blob/" in call] == []
 
 
 @pytest.mark.parametrize(

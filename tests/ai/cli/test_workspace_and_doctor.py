@@ -126,5 +126,9 @@ def test_templates_and_scaffolds(osmosis, bare_workspace):
     assert document["resource"]["configs"]["eval"] == str(bare_workspace / "configs/eval/mine.toml")
     assert "git" not in document["resource"]
     assert "Refusing to overwrite" in osmosis("--json", "rollout", "init", "mine").error["message"]
+    for arguments in (("rollout", "init", "mine"), ("template", "apply", "multiply-local-openai")):
+        text = osmosis("--plain", *arguments, "--force").out
+        assert text.index("git add . && git commit") < text.index("git push") < text.index("eval submit")
+        assert "pip install" not in text  # an index may hold another program of the same name
     text = osmosis("--plain", "rollout", "init", "mine", "--force").out
     assert "osmosis eval submit configs/eval/mine.toml" in text

@@ -53,6 +53,7 @@ async def test_printed_entrypoint_serves_a_rollout_as_a_process(
     environment = {
         **os.environ,
         "_OSMOSIS_ROLLOUT_PORT": str(port),
+        "_OSMOSIS_ROLLOUT_HOST": "127.0.0.1",
         "_OSMOSIS_ROLLOUT_INSTANCE_ID": "instance-1",
         "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(artifact_root),
     }
@@ -64,6 +65,7 @@ async def test_printed_entrypoint_serves_a_rollout_as_a_process(
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             await wait_until(lambda: process.poll() is not None or "running on" in log.read_text(), 60)
+            assert f"running on http://127.0.0.1:{port}" in log.read_text()
             health = await client.get("/health")
             assert health.headers["x-osmosis-rollout-instance-id"] == "instance-1"
             answer = await client.post(

@@ -36,9 +36,12 @@ def new_rollout(name: str, *, force: bool) -> OperationResult:
         next_text=[
             *(f"  {path}" for path in made.files),
             "Next:",
-            f"  pip install -e rollouts/{name}",
+            f"  edit rollouts/{name}/main.py, {eval_config} and {training_config}",
+            f"  git add . && git commit -m 'Add {name}' && git push   # the platform runs pushed code",
+            "  osmosis rollout list   # confirm that Git Sync found it",
             f"  osmosis eval submit {eval_config}",
             f"  osmosis train submit {training_config}",
+            f"Nothing to install: the platform builds the environment from rollouts/{name}/pyproject.toml.",
         ],
     )
 

@@ -28,10 +28,10 @@ def apply_template(name: str, *, force: bool) -> OperationResult:
         next_text=[
             *(f"  {path}" for path in applied.files),
             "Next:",
-            f"  pip install -e rollouts/{name}",
-            f"  git add . && git commit -m 'Add {name}' && git push",
+            f"  git add . && git commit -m 'Add {name}' && git push   # the platform runs pushed code",
             "  osmosis rollout list   # confirm that Git Sync found it",
             f"  osmosis eval submit configs/eval/{name}.toml",
             f"  osmosis train submit configs/training/{name}.toml",
+            f"Nothing to install: the platform builds the environment from rollouts/{name}/pyproject.toml.",
         ],
     )

@@ -49,7 +49,7 @@ class Group(click.Group):
         ctx.fail(f"No such command '{name}'.")
 
 
-class Interrupted(Exception):  # noqa: N818 - the user's wish, not an error
+class Interrupted(Exception):
     """Ctrl-C, in a form that click does not answer with an empty line on standard error."""
 
 

@@ -91,4 +91,7 @@ def _target(output: str | None, file_name: str) -> Path:
         return path.resolve() / file_name
     if output.endswith((os.sep, "/")):
         raise CLIError(f"Output directory not found: {output}", details={"path": output})
-    return path.resolve()
+    path = path.resolve()
+    if not path.parent.is_dir():
+        raise CLIError(f"Output directory not found: {path.parent}", details={"path": str(path.parent)})
+    return path

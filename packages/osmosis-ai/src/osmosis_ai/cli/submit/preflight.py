@@ -26,7 +26,7 @@ def check_rollout(workspace_dir: Path, rollout: str, entrypoint: str) -> list[st
     if unmet:
         return [
             f"The rollout was not checked: these dependencies are not installed here: {', '.join(unmet)}. "
-            f"Install them with: pip install -e rollouts/{rollout}"
+            "The platform builds its own environment and tries it there."
         ]
     seen = passed_before(folder, entrypoint)
     if seen.exists():

@@ -88,7 +88,8 @@ def main() -> None:
     """Serve the rollout on the port that the platform chose."""
     backend = LocalBackend(workflow=MultiplyWorkflow, workflow_config=workflow_config, grader=MultiplyGrader)
     app = create_rollout_server(backend=backend)
-    uvicorn.run(app, host="0.0.0.0", port=int(os.environ.get("_OSMOSIS_ROLLOUT_PORT", "8000")))
+    host = os.environ.get("_OSMOSIS_ROLLOUT_HOST", "0.0.0.0")
+    uvicorn.run(app, host=host, port=int(os.environ.get("_OSMOSIS_ROLLOUT_PORT", "8000")))
 
 
 if __name__ == "__main__":
