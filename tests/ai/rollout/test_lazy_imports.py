@@ -74,5 +74,3 @@ def test_facade_lists_and_refuses_names() -> None:
         AttributeError, match=r"module 'osmosis_ai.rollout.server' has no attribute 'nothing'"
     ):
         _ = facade.nothing
-    assert "evaluate_rubric" in dir(osmosis_ai)
-    assert "evaluate_rubric" not in osmosis_ai.__all__

@@ -1,1 +1,1 @@
-"""Evaluations: the runner and its policies, and the LLM judge (:mod:`osmosis_ai.eval.rubric`)."""
+"""Evaluations: the runner, its policies, its numbers and its worker."""
