@@ -7,13 +7,14 @@ import importlib
 import json
 import pkgutil
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
 import benchmarks
 from benchmarks.result import Result
 
-_NOT_BENCHMARKS = {"__main__", "result", "multiply_workload"}
+_NOT_BENCHMARKS = {"__main__", "result", "multiply_workload", "rollout_parts"}
 
 
 def names() -> list[str]:
@@ -45,7 +46,8 @@ def main() -> int:
     results: list[Result] = []
     for name in arguments.names or names():
         print(f"running {name} ...", file=sys.stderr, flush=True)
-        results += importlib.import_module(f"benchmarks.{name}").run()
+        with redirect_stdout(sys.stderr):  # what the alternatives print is no result
+            results += importlib.import_module(f"benchmarks.{name}").run()
     print(table(results))
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", encoding="utf-8")
