@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks import multiply_workload as workload
-from benchmarks.result import CpuClock, Result, best_of_rounds
+from benchmarks.result import CpuClock, Result, median_of_rounds
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_path
 
@@ -17,11 +17,11 @@ REPEATS = 1
 MICRO_BATCH = 8
 
 
-def run() -> list[Result]:
+def run(groups: int = 8, rounds: int = 3) -> list[Result]:
     """Tokens of the rows (shared ones counted in every row) per CPU-second."""
     tokenizer = AutoTokenizer.from_pretrained(model_path(TINY_MULTIPLY))
-    rows = workload.rows(tokenizer)
-    ours, theirs = best_of_rounds([lambda: asyncio.run(_ours(rows)), lambda: _padded_loop(rows)])
+    rows = workload.rows(tokenizer, groups)
+    ours, theirs = median_of_rounds([lambda: asyncio.run(_ours(rows)), lambda: _padded_loop(rows)], rounds)
     against = "padded loop, micro-batches of 8"
     return [Result("learner, groups share their prompt", ours, "tokens/CPU-s", against, ours / theirs)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,12 +20,10 @@ class Result:
     ratio: float
 
 
-def best_of_rounds(sides: list[Callable[[], float]], rounds: int = 3) -> list[float]:
-    """The best rate of each side; sides take turns, so that a slow spell of the machine hits all of them."""
-    best = [0.0] * len(sides)
-    for _ in range(rounds):
-        best = [max(known, side()) for known, side in zip(best, sides, strict=True)]
-    return best
+def median_of_rounds(sides: list[Callable[[], float]], rounds: int = 3) -> list[float]:
+    """The median rate of each side; sides take turns, so that a slow spell of the machine hits all of them."""
+    measured = [[side() for side in sides] for _ in range(rounds)]
+    return [statistics.median(rates) for rates in zip(*measured, strict=True)]
 
 
 class CpuClock:

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks import multiply_workload as workload
-from benchmarks.result import CpuClock, Result, best_of_rounds
+from benchmarks.result import CpuClock, Result, median_of_rounds
 from osmosis_trainer.engines.protocol import SamplingParams
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_path
 
@@ -19,15 +19,17 @@ REQUESTS = 32
 IN_FLIGHT = 8
 
 
-def run() -> list[Result]:
-    """Tokens asked for per CPU-second."""
-    arriving, batches, at_once, one_batch = best_of_rounds(
+def run(longest: int = 96, rounds: int = 3) -> list[Result]:
+    """Tokens asked for (8 to `longest` a request) per CPU-second."""
+    lengths = _lengths(longest)
+    arriving, batches, at_once, one_batch = median_of_rounds(
         [
-            lambda: asyncio.run(_ours(IN_FLIGHT)),
-            lambda: _theirs(IN_FLIGHT),
-            lambda: asyncio.run(_ours(REQUESTS)),
-            lambda: _theirs(REQUESTS),
-        ]
+            lambda: asyncio.run(_ours(lengths, IN_FLIGHT)),
+            lambda: _theirs(lengths, IN_FLIGHT),
+            lambda: asyncio.run(_ours(lengths, REQUESTS)),
+            lambda: _theirs(lengths, REQUESTS),
+        ],
+        rounds,
     )
     unit = "tokens/CPU-s"
     return [
@@ -48,12 +50,12 @@ def run() -> list[Result]:
     ]
 
 
-def _lengths() -> list[int]:
+def _lengths(longest: int) -> list[int]:
     rng = random.Random(5)
-    return [rng.randint(8, 96) for _ in range(REQUESTS)]
+    return [rng.randint(8, longest) for _ in range(REQUESTS)]
 
 
-async def _ours(in_flight: int) -> float:
+async def _ours(lengths: list[int], in_flight: int) -> float:
     engine = workload.engine(slots=REQUESTS)
     prompts = [p for p in workload.prompts(engine.tokenizer, REQUESTS // 4) for _ in range(4)]
     gate = asyncio.Semaphore(in_flight)
@@ -68,17 +70,16 @@ async def _ours(in_flight: int) -> float:
         await engine.publish()  # nothing of the warm-up may be reused
         clock = CpuClock()
         with clock.running():
-            counts = await asyncio.gather(*(one(i, length) for i, length in enumerate(_lengths())))
+            counts = await asyncio.gather(*(one(i, length) for i, length in enumerate(lengths)))
     finally:
         await engine.close()
     return sum(counts) / clock.seconds
 
 
-def _theirs(batch: int) -> float:
+def _theirs(lengths: list[int], batch: int) -> float:
     model: Any = workload.peft_model().eval()
     tokenizer = AutoTokenizer.from_pretrained(model_path(TINY_MULTIPLY), padding_side="left")
     prompts = [p for p in workload.prompts(tokenizer, REQUESTS // 4) for _ in range(4)]
-    lengths = _lengths()
 
     def generate(indices: range, length: int) -> None:
         padded = tokenizer.pad({"input_ids": [prompts[i] for i in indices]}, return_tensors="pt")

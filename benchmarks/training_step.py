@@ -1,11 +1,13 @@
-"""A whole step of reinforcement learning, against TRL's GRPOTrainer: same model, adapter, prompts, group size and limit."""
+"""A whole step of reinforcement learning, against TRL's GRPOTrainer: same model, adapter, prompts, group size and tokens."""
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import tempfile
 import time
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,8 +18,9 @@ from osmosis_trainer.engines.protocol import Objective, SamplingParams, Training
 from osmosis_trainer.learner.advantages import group_advantages
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_path
 
-GROUPS, SIZE, LIMIT = 8, 8, 48
-STEPS = 4
+SIZE = 8
+# Tokens of every completion, no more and no fewer: both sides do the same amount of work.
+LENGTH = 24
 
 
 def reward(text: str) -> float:
@@ -25,41 +28,31 @@ def reward(text: str) -> float:
     return float("<tool_call>" in text)
 
 
-def run() -> list[Result]:
-    """CPU-seconds per step: sample 64 completions, reward, gradient, optimizer, publish."""
-    ours, our_tokens = asyncio.run(_ours())
-    theirs, their_tokens = _trl()
-    # Each side samples what it samples: compare time per sampled token, then scale to our step.
-    ratio = (theirs / their_tokens) / (ours / our_tokens)
-    return [
-        Result(
-            "whole training step, 8 prompts x 8 samples",
-            ours,
-            "CPU-s",
-            "TRL GRPOTrainer, per sampled token",
-            ratio,
-        )
-    ]
+def run(groups: int = 8, steps: int = 5) -> list[Result]:
+    """Median CPU-seconds of a step: sample `groups` x 8 completions, reward, gradient, optimizer, publish."""
+    ours = statistics.median(asyncio.run(_ours(groups, steps)))
+    theirs = statistics.median(_trl(groups, steps))
+    name = f"whole training step, {groups} prompts x {SIZE} samples"
+    return [Result(name, ours, "CPU-s", f"TRL GRPOTrainer, {LENGTH} tokens a sample", theirs / ours)]
 
 
-async def _ours() -> tuple[float, float]:
+async def _ours(groups: int, steps: int) -> list[float]:
     engine = workload.engine()
-    prompts = workload.prompts(engine.tokenizer, GROUPS * (STEPS + 1))
-    end = frozenset({engine.tokenizer.eos_token_id})
-    clock, tokens = CpuClock(), 0
+    prompts = workload.prompts(engine.tokenizer, groups * (steps + 1))
+    seconds = []
     try:
-        for step in range(STEPS + 1):
-            counting = CpuClock() if step == 0 else clock
-            with counting.running():
-                sampled = await _step(engine, prompts[step * GROUPS : (step + 1) * GROUPS], step, end)
-            tokens += sampled if step else 0
+        for step in range(steps + 1):
+            clock = CpuClock()
+            with clock.running():
+                await _step(engine, prompts[step * groups : (step + 1) * groups], step)
+            seconds.append(clock.seconds)
     finally:
         await engine.close()
-    return clock.seconds / STEPS, tokens / STEPS
+    return seconds[1:]  # the first is the warm-up
 
 
-async def _step(engine: Any, prompts: list[list[int]], step: int, end: frozenset[int]) -> int:
-    params = [SamplingParams(LIMIT, stop_ids=end, seed=step * 100 + k) for k in range(SIZE)]
+async def _step(engine: Any, prompts: list[list[int]], step: int) -> None:
+    params = [SamplingParams(LENGTH, seed=step * 100 + k) for k in range(SIZE)]
     samples = await asyncio.gather(*(engine.sample(prompt, p) for prompt in prompts for p in params))
     rows = []
     for group, prompt in enumerate(prompts):
@@ -80,21 +73,20 @@ async def _step(engine: Any, prompts: list[list[int]], step: int, end: frozenset
     await engine.forward_backward(rows, Objective())
     await engine.optim_step(lr=1e-5, max_grad_norm=1.0)
     await engine.publish()
-    return sum(len(s.token_ids) for s in samples)
 
 
-def _trl() -> tuple[float, float]:
+def _trl(groups: int, steps: int) -> list[float]:
     from datasets import Dataset
-    from transformers import AutoTokenizer, TrainerCallback
+    from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     tokenizer = AutoTokenizer.from_pretrained(model_path(TINY_MULTIPLY), padding_side="left")
-    texts = [tokenizer.decode(ids) for ids in workload.prompts(tokenizer, GROUPS * (STEPS + 1))]
-    lengths: list[int] = []
+    texts = [tokenizer.decode(ids) for ids in workload.prompts(tokenizer, groups * (steps + 1))]
+    lengths: set[int] = set()
     marks: list[float] = []
 
     def rewards(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
-        lengths.append(sum(len(ids) for ids in completion_ids))
+        lengths.update(len(ids) for ids in completion_ids)
         return [reward(tokenizer.decode(ids)) for ids in completion_ids]
 
     class Marks(TrainerCallback):
@@ -105,10 +97,12 @@ def _trl() -> tuple[float, float]:
         warnings.simplefilter("ignore")
         config = GRPOConfig(
             output_dir=folder,
-            per_device_train_batch_size=GROUPS * SIZE,
+            per_device_train_batch_size=groups * SIZE,
             num_generations=SIZE,
-            max_completion_length=LIMIT,
-            max_steps=STEPS + 1,
+            max_completion_length=LENGTH,
+            generation_kwargs={"min_new_tokens": LENGTH},
+            shuffle_dataset=False,
+            max_steps=steps + 1,
             learning_rate=1e-5,
             use_cpu=True,
             bf16=False,
@@ -126,6 +120,10 @@ def _trl() -> tuple[float, float]:
             processing_class=tokenizer,
             callbacks=[Marks()],
         )
+        trainer.remove_callback(PrinterCallback)
         torch.set_num_threads(1)
         trainer.train()
-    return (marks[-1] - marks[0]) / STEPS, sum(lengths[1:]) / STEPS
+    if lengths != {LENGTH}:
+        raise RuntimeError(f"TRL sampled completions of {sorted(lengths)} tokens, expected {LENGTH} each")
+    # From the end of the first step, its warm-up, to the end of each later one.
+    return [later - earlier for earlier, later in pairwise(marks)]
