@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import logging
 import signal
 import socket
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 SPEC_INVALID = 4
 _IDLE_CHECKS_PER_PERIOD = 4
+
+# transformers builds models under a context that is global to the process: two loads at once (a cancelled request's goes on
+# in its thread) leave tensors without data.
+_LOADING = threading.Lock()
 
 
 def main() -> int:
@@ -100,7 +105,8 @@ def local_engines(slots: int) -> EngineLoader:
             from osmosis_trainer.engines.local import LocalEngine, LocalSettings
 
             try:
-                return LocalEngine.load(folder, LocalSettings(lora=None, slots=slots))
+                with _LOADING:
+            return LocalEngine.load(folder, LocalSettings(lora=None, slots=slots))
             except (OSError, ValueError, KeyError) as error:
                 # What transformers raises for missing weights, unknown model types and broken files.
                 raise ConfigError(f"{folder} holds no usable model: {error}") from error
