@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import logging
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
@@ -106,7 +106,7 @@ def local_engines(slots: int) -> EngineLoader:
 
             try:
                 with _LOADING:
-            return LocalEngine.load(folder, LocalSettings(lora=None, slots=slots))
+                    return LocalEngine.load(folder, LocalSettings(lora=None, slots=slots))
             except (OSError, ValueError, KeyError) as error:
                 # What transformers raises for missing weights, unknown model types and broken files.
                 raise ConfigError(f"{folder} holds no usable model: {error}") from error
