@@ -415,7 +415,9 @@ def test_a_rollout_server_that_does_not_start(runs: Runs) -> None:
 
 
 def test_a_workflow_that_ends_its_process(runs: Runs) -> None:
-    error = runs.failed("exit", "could not be run in 3 tries", "ended 3 times", "status 9")
+    error = runs.failed("exit", "could not be run in 3 tries", "last with status 9")
+    # Each try meets another process; other attempts in hand may end one more before the run ends.
+    assert re.search(r"process ended [3-9] times", error), error
     # Which of the two it is depends on whether the process ended before or after it had accepted the rollout.
     assert "rollout_server_lost" in error or "rollout_transport_error" in error
     results = runs.site.info("eval", runs.names["exit"])["results"]

@@ -171,6 +171,21 @@ async def test_run_waits_for_a_server_that_starts_late(
         assert (await asyncio.wait_for(running, 10)).status == "success"
 
 
+async def test_a_rollout_that_was_refused_a_connection_waits_for_the_next_start(
+    serve_app, start_server, start_controller, unused_port
+):
+    server, _ = await start_server()
+    controller = await start_controller(f"http://127.0.0.1:{unused_port}")
+    async with serve_app(server.app, port=unused_port):
+        assert (await controller.run(request())).status == "success"
+    # The controller still takes the server for ready: nothing has told it otherwise yet.
+    running = asyncio.create_task(controller.run(request(rollout_id="refused")))
+    await asyncio.sleep(0.3)
+    assert not running.done()
+    async with serve_app(server.app, port=unused_port):
+        assert (await asyncio.wait_for(running, 10)).status == "success"
+
+
 async def test_run_gives_up_on_a_server_that_never_starts(start_controller, unused_port):
     controller = await start_controller(f"http://127.0.0.1:{unused_port}", start_timeout_s=0.1)
     result = await controller.run(request())

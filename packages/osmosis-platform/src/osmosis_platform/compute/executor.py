@@ -291,9 +291,13 @@ class RunExecution:
                     continue
             worker.wait(_LOOK_SECONDS)
         worker.finish_reading()
+        if (ended := server.ended()) is not None:
+            # It may have ended since the last look, and the worker because of it.
+            falls, fell = falls + 1, ended
         outcome = self._meaning(status, worker, run_log)
         if falls and outcome is not None and outcome.error is not None:
-            text = f"{outcome.error.rstrip('.')}. Meanwhile the rollout server's process ended {falls} times, last with status {fell}."
+            times = "once" if falls == 1 else f"{falls} times"
+            text = f"{outcome.error.rstrip('.')}. Meanwhile the rollout server's process ended {times}, last with status {fell}."
             return replace(outcome, error=text)
         return outcome
 

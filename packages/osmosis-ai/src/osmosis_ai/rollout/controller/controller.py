@@ -31,6 +31,7 @@ from osmosis_ai.rollout.http_driver import HttpRolloutDriver
 logger = logging.getLogger(__name__)
 
 _OPEN_FILES = 65_536
+_REFUSED_PAUSE_SEC = 0.1
 
 ResultHook = Callable[[RolloutRunRequest, RolloutResult], Awaitable[None]]
 
@@ -129,13 +130,22 @@ class RolloutController:
         Waits for a server that does not answer yet. An empty ``rollout_id`` gets a fresh one; an id can be used once.
         """
         request = replace(request, rollout_id=request.rollout_id or uuid4().hex)
+        give_up_at = time.monotonic() + self._start_timeout_s
         try:
-            await self._watch.ready()
+            while True:
+                await self._watch.ready()
+                result = await self._run(request, retry_refused=time.monotonic() < give_up_at)
+                if result is not None:
+                    return result
+                await asyncio.sleep(_REFUSED_PAUSE_SEC)
         except ServerUnavailableError as error:
             return _invalid(request, "rollout_server_unreachable", str(error))
-        return await self._run(request)
+        finally:
+            self._endpoint.close(request.rollout_id)
+            self._chat.discard(request.rollout_id)
 
-    async def _run(self, request: RolloutRunRequest) -> RolloutResult:
+    async def _run(self, request: RolloutRunRequest, *, retry_refused: bool) -> RolloutResult | None:
+        """Run one rollout; None when the server refused the connection, so that nothing has begun yet."""
         rollout_id = request.rollout_id
         state = self._open[rollout_id] = _OpenRollout(request, time.monotonic())
         self._watch.wake()
@@ -154,6 +164,8 @@ class RolloutController:
         except httpx.ConnectError as error:
             # The next rollout waits until the server is back.
             self._watch.suspect()
+            if retry_refused and not state.admitted:
+                return None
             return _invalid(
                 request, "rollout_server_lost", f"{self._url} refused a connection: {error}", state
             )
@@ -161,8 +173,6 @@ class RolloutController:
             return _invalid(request, "rollout_transport_error", str(error) or type(error).__name__, state)
         finally:
             del self._open[rollout_id]
-            self._endpoint.close(rollout_id)
-            self._chat.discard(rollout_id)
 
     def _judge(self, state: _OpenRollout, terminal: TerminalCallbackResult) -> RolloutResult:
         result = classify(terminal, duration_ms=(time.monotonic() - state.started) * 1000)
