@@ -84,7 +84,10 @@ class HttpRolloutDriver(RolloutDriver):
     async def drive(
         self, request: RolloutRunRequest, *, on_admitted: Callable[[], None] | None = None
     ) -> TerminalCallbackResult:
-        """Run one rollout to its terminal event; ``on_admitted`` is called when the server has accepted it."""
+        """Run one rollout to its terminal event; ``on_admitted`` is called when the server has accepted it.
+
+        After an :class:`httpx.ConnectError` before that, the server has not heard of the rollout: its id can be used again.
+        """
         if not request.rollout_id:
             raise ValueError(
                 "rollout_id must not be empty: use a fresh id, such as uuid4().hex, for every attempt"
@@ -95,17 +98,26 @@ class HttpRolloutDriver(RolloutDriver):
             if http is None:
                 http = await stack.enter_async_context(make_http_client(ROLLOUT_SERVER_TIMEOUT))
             server = RolloutServerClient(self._rollout_base_url, http)
+            admitted = False
+
+            def note_admission() -> None:
+                nonlocal admitted
+                admitted = True
+                if on_admitted is not None:
+                    on_admitted()
+
             await self._store.register(request.rollout_id)
             try:
-                return await self._drive(server, request, on_admitted)
-            except BaseException:
-                await self._abandon(server, request.rollout_id)
+                return await self._drive(server, request, note_admission)
+            except BaseException as error:
+                if admitted or not isinstance(error, httpx.ConnectError):
+                    await self._abandon(server, request.rollout_id)
                 raise
             finally:
                 await self._store.discard(request.rollout_id)
 
     async def _drive(
-        self, server: RolloutServerClient, request: RolloutRunRequest, on_admitted: Callable[[], None] | None
+        self, server: RolloutServerClient, request: RolloutRunRequest, on_admitted: Callable[[], None]
     ) -> TerminalCallbackResult:
         rollout_id = request.rollout_id
         async with _Tasks() as tasks:
@@ -115,8 +127,7 @@ class HttpRolloutDriver(RolloutDriver):
             # A server that called back has accepted the rollout, whatever becomes of the answer to the post.
             if not ended.done():
                 lease = admission.result()
-                if on_admitted is not None:
-                    on_admitted()
+                on_admitted()
                 waiting: set[asyncio.Task[Any]] = {ended}
                 if lease is not None:
                     waiting.add(tasks.start(self._poll(server, rollout_id, lease)))
