@@ -18,8 +18,9 @@ import httpx
 import pytest
 import uvicorn
 
+from osmosis_ai.environments.build import BuildOptions
 from osmosis_platform.app import create_app
-from osmosis_platform.compute.environments import BuildOptions, Environment
+from osmosis_platform.compute.environments import Environment
 from osmosis_platform.compute.supervisor import Supervisor
 from osmosis_platform.context import Platform
 from osmosis_platform.jobs.runner import JobRunner

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from osmosis_ai.environments.build import BuildOptions, environment_key
+from osmosis_ai.environments.errors import EnvironmentFailedError
+from osmosis_ai.environments.project import read_project
 from osmosis_platform.compute import environments
 from osmosis_platform.compute.children import Spawner
-from osmosis_platform.compute.environments import BuildOptions, UvEnvironments, environment_key, read_project
+from osmosis_platform.compute.environments import UvEnvironments
 from osmosis_platform.compute.failures import RunFailed
 from osmosis_platform.compute.sandbox import choose_sandbox
 from osmosis_platform.compute.wheel import SdkWheel, sdk_wheel
@@ -134,7 +137,7 @@ def test_what_cannot_be_resolved_is_told_in_uvs_words(
 def test_project_files_that_cannot_work(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "pyproject.toml").write_text(content)
-    with pytest.raises(RunFailed, match=message):
+    with pytest.raises(EnvironmentFailedError, match=message):
         read_project(tmp_path)
 
 

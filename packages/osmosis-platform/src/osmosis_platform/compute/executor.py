@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from osmosis_ai.environments.build import BuildOptions
 from osmosis_platform.adapters.base_models import base_model
 from osmosis_platform.adapters.shipped import trainer_python
 from osmosis_platform.compute.children import Child
-from osmosis_platform.compute.environments import BuildOptions
 from osmosis_platform.compute.failures import RunFailed, disk_full, is_disk_full
 from osmosis_platform.compute.hub import fetch_model
 from osmosis_platform.compute.plan import RunFolder, RunPlan, materialise, read_plan, run_folder

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from osmosis_ai.environments.build import BuildOptions
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.adapters.service import served_name
-from osmosis_platform.compute.environments import BuildOptions
 from osmosis_platform.compute.failures import RunFailed
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset

@@ -1,0 +1,1 @@
+"""Python environments of rollouts: what a rollout's project file asks for, with the SDK of this installation."""
