@@ -91,7 +91,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.12 --generate
 	--no-annotate --no-header --no-emit-package osmosis-ai --no-emit-package osmosis-platform --no-emit-package osmosis-trainer
 lock: | $(UV)  ## Refresh the pinned requirements
 	$(COMPILE) packages/osmosis-platform/pyproject.toml packages/osmosis-ai/pyproject.toml requirements/demo.in requirements/dev.in \
-		--extra strands --extra openai-agents -o requirements/platform-dev.txt $(LOCK_ARGS)
+		--extra strands --extra openai-agents --extra harbor -o requirements/platform-dev.txt $(LOCK_ARGS)
 	$(COMPILE) packages/osmosis-platform/pyproject.toml requirements/demo.in -c requirements/platform-dev.txt -o requirements/platform.txt
 	$(COMPILE) packages/osmosis-trainer/pyproject.toml requirements/build.in requirements/trainer-dev.in -c requirements/platform-dev.txt -o requirements/trainer-dev.txt $(LOCK_ARGS)
 	$(COMPILE) packages/osmosis-trainer/pyproject.toml requirements/build.in -c requirements/trainer-dev.txt -o requirements/trainer.txt
