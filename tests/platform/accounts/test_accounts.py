@@ -159,3 +159,25 @@ def test_verify_and_logout(client: httpx.Client, town) -> None:  # type: ignore[
     assert client.delete(f"/api/cli/tokens/{body['token_id']}", headers=town.max.headers).status_code == 204
     again = client.delete(f"/api/cli/tokens/{body['token_id']}", headers=town.max.headers)
     assert (again.status_code, again.json()["code"]) == (401, "TOKEN_REVOKED")
+
+
+def test_trying_tokens_is_stopped_but_right_ones_pass(
+    client: httpx.Client,
+    platform: Platform,
+    town,  # type: ignore[no-untyped-def]
+) -> None:
+    for _ in range(299):
+        platform.limits.token_guess.check("address:testclient")
+
+    def ask(token: str, path: str = "/api/cli/verify") -> tuple[int, str]:
+        answer = client.get(path, headers={"Authorization": f"Bearer {token}"})
+        body = answer.json()
+        return answer.status_code, body["error"]["code"] if path.startswith("/v1") else body["code"]
+
+    assert ask("osm_wrong") == (401, "TOKEN_INVALID")
+    assert ask("osm_wrong") == (429, "RATE_LIMITED")
+    assert ask("osk_wrong", "/v1/models") == (429, "rate_limited")
+    git = client.get("/git/acme/agents.git/info/refs", auth=("x", "osm_wrong"))
+    assert (git.status_code, git.json()["code"]) == (429, "RATE_LIMITED")
+    assert client.get("/api/cli/verify", headers=town.max.headers).status_code == 200
+    assert client.get("/api/cli/verify").status_code == 401, "a request without any token tries none"

@@ -134,7 +134,13 @@ def test_health_and_openapi(client: httpx.Client) -> None:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"minimum_cli_version": "0.3.0rc1", "deprecated_cli_version": "0.3.2"})
+    return settings.model_copy(
+        update={
+            "minimum_cli_version": "0.3.0rc1",
+            "deprecated_cli_version": "0.3.2",
+            "latest_cli_version": "0.3.8",
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,9 @@ def settings(settings: Settings) -> Settings:
         ("0.2.9", 426, None),
         ("0.3.0rc1", 200, "deprecated"),
         ("0.3.2", 200, "deprecated"),
+        ("0.3.3", 200, "upgrade_available"),
         ("0.3.8", 200, None),
+        ("0.4.0", 200, None),
         ("not a version", 200, None),
         (None, 200, None),
     ],
@@ -159,6 +167,10 @@ def test_old_clients_are_told(
     if status == 426:
         assert set(answer.json()) == {"status", "message"}
         assert answer.json()["status"] == "unsupported"
+    if signal:
+        text = answer.headers["x-osmosis-version-message"]
+        assert text.isascii()
+        assert len(text.splitlines()) == 1
 
 
 def test_signal_is_only_on_success(client: httpx.Client) -> None:

@@ -9,6 +9,7 @@ from osmosis_platform.accounts import api as accounts_api
 from osmosis_platform.accounts import views as accounts_views
 from osmosis_platform.adapters import api as adapters_api
 from osmosis_platform.adapters import views as adapters_views
+from osmosis_platform.benchmarks import api as benchmarks_api
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets import api as datasets_api
 from osmosis_platform.datasets import views as datasets_views
@@ -16,6 +17,7 @@ from osmosis_platform.evaluation import api as evaluation_api
 from osmosis_platform.http.body_limit import BodyLimit
 from osmosis_platform.http.errors import install_error_handlers
 from osmosis_platform.http.middleware import RequestMiddleware
+from osmosis_platform.http.openapi import REFUSALS
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
 from osmosis_platform.inference import api as inference_api
@@ -44,6 +46,7 @@ APIS: tuple[APIRouter, ...] = (
     evaluation_api.router,
     training_api.router,
     adapters_api.router,
+    benchmarks_api.router,
     inference_api.router,
     storage_api.router,
 )
@@ -68,6 +71,7 @@ def create_app(platform: Platform) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses=REFUSALS,
         dependencies=[Depends(restore_slashes)],
     )
     app.state.platform = platform
@@ -75,7 +79,9 @@ def create_app(platform: Platform) -> FastAPI:
     app.add_middleware(BodyLimit)
     app.add_middleware(
         RequestMiddleware,
-        versions=VersionPolicy.of(settings.minimum_cli_version, settings.deprecated_cli_version),
+        versions=VersionPolicy.of(
+            settings.minimum_cli_version, settings.deprecated_cli_version, settings.latest_cli_version
+        ),
     )
     app.include_router(health.router)
     mount_static(app)

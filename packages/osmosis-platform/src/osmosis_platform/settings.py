@@ -62,6 +62,13 @@ class Settings(BaseSettings):
     deprecated_cli_version: str | None = Field(
         default=None, description="CLI versions up to this one are warned that they will stop working."
     )
+    latest_cli_version: str | None = Field(
+        default=None, description="CLI versions below this one are told that it is available."
+    )
+    serve_models: bool = Field(
+        default=True,
+        description="Whether LoRA models can be deployed and called here; without it the API shows no deployments.",
+    )
     log_format: str = Field(
         default="plain",
         pattern="^(plain|json)$",
@@ -85,7 +92,7 @@ class Settings(BaseSettings):
         folder = self.data_dir.resolve()
         return self.key_file or folder.with_name(folder.name + ".keys.json")
 
-    @field_validator("minimum_cli_version", "deprecated_cli_version")
+    @field_validator("minimum_cli_version", "deprecated_cli_version", "latest_cli_version")
     @classmethod
     def _is_version(cls, value: str | None) -> str | None:
         try:

@@ -13,7 +13,7 @@ from osmosis_platform.accounts import device
 from osmosis_platform.accounts.models import AccessToken, User
 from osmosis_platform.accounts.tokens import revoke_token
 from osmosis_platform.audit.service import record
-from osmosis_platform.http.scope import CurrentUser, PlatformDep
+from osmosis_platform.http.scope import CurrentUser, PlatformDep, client_address
 from osmosis_platform.workspaces.scope import find_by_repository
 
 NEVER = datetime(2999, 12, 31, tzinfo=UTC)
@@ -36,7 +36,7 @@ class PollDeviceLogin(BaseModel):
 @router.post("/device/authorize")
 def start_device_login(body: StartDeviceLogin, platform: PlatformDep, request: Request) -> dict[str, Any]:
     """Begin a login that a person approves in the browser."""
-    platform.limits.device_start.check(_address(request))
+    platform.limits.device_start.check(client_address(request))
     with platform.database.write() as session:
         started = device.start(session, body.device_name)
     page = f"{platform.settings.resolved_public_url}/device"
@@ -56,7 +56,7 @@ def poll_device_login(body: PollDeviceLogin, platform: PlatformDep, request: Req
     with platform.database.read() as session:
         known = device.exists(session, body.device_code)
     if not known:
-        platform.limits.device_guess.check(_address(request))
+        platform.limits.device_guess.check(client_address(request))
     with platform.database.write() as session:
         outcome = device.poll(session, body.device_code)
     if isinstance(outcome, device.NoToken):
@@ -96,7 +96,3 @@ def token_body(token: AccessToken, user: User) -> dict[str, Any]:
         "expires_at": (token.expires_at or NEVER).isoformat(),
         "user": {"id": user.id, "email": user.email, "name": user.name},
     }
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else "unknown"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from osmosis_platform.errors import RateLimited
+from osmosis_platform.errors import RateLimited, Unauthenticated
 
 MAX_KEYS = 10_000
 
@@ -52,8 +53,21 @@ class TryLimit:
 
 @dataclass(frozen=True, slots=True)
 class AccountLimits:
-    """The limits of one platform: passwords tried, CLI logins started, unknown device codes polled."""
+    """The limits of one platform: passwords tried, CLI logins started, unknown device codes polled, wrong tokens sent."""
 
     sign_in: TryLimit = field(default_factory=lambda: TryLimit(10, 300))
     device_start: TryLimit = field(default_factory=lambda: TryLimit(30, 600))
     device_guess: TryLimit = field(default_factory=lambda: TryLimit(30, 60))
+    token_guess: TryLimit = field(default_factory=lambda: TryLimit(300, 60))
+
+    @contextmanager
+    def guessing(self, address: str) -> Iterator[None]:
+        """Count the wrong credential that the block raises Unauthenticated for; raises RateLimited when there were too many.
+
+        A right one always passes: nobody is locked out by others behind the same address.
+        """
+        try:
+            yield
+        except Unauthenticated:
+            self.token_guess.check(f"address:{address}")
+            raise

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from osmosis_platform.accounts import device, sessions
 from osmosis_platform.errors import Forbidden, PlatformError
-from osmosis_platform.http.scope import PlatformDep
+from osmosis_platform.http.scope import PlatformDep, client_address
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import Csrf, SignedInDep, first_workspace
 
@@ -60,10 +60,13 @@ def sign_in(
 ) -> Response:
     """Check the password and start a session."""
     refuse_foreign_origin(request)
-    address = request.client.host if request.client else "unknown"
     try:
         signed = sessions.sign_in(
-            platform, email, password, address=address, old_cookie=request.cookies.get(sessions.COOKIE)
+            platform,
+            email,
+            password,
+            address=client_address(request),
+            old_cookie=request.cookies.get(sessions.COOKIE),
         )
     except PlatformError as error:
         data = {"error": error.message, "email": email, "next": safe_target(next)}

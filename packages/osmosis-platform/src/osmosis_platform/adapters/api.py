@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters import service
 from osmosis_platform.adapters.base_models import base_model, list_base_models, on_hub
-from osmosis_platform.adapters.models import BaseModel
+from osmosis_platform.adapters.models import BaseModel, LoraModel
 from osmosis_platform.context import Platform
 from osmosis_platform.http.paging import PageQuery
 from osmosis_platform.http.scope import PlatformDep, Scope
@@ -60,13 +61,11 @@ def list_lora(scope: Scope, platform: PlatformDep, page: PageQuery) -> dict[str,
     """A page of LoRA models and how many of the workspace's deployments are used."""
     with platform.database.read() as session:
         models, total = service.list_lora(session, scope.workspace.id, page)
-        items = service.lora_items(session, models)
-        active = service.count_active(session, scope.workspace.id)
-    return {
-        **page.body("models", items, total),
-        "active_deployments": active,
-        "max_active_deployments": platform.settings.max_active_deployments,
-    }
+        body = page.body("models", _lora_items(platform, session, models), total)
+        if platform.settings.serve_models:
+            body["active_deployments"] = service.count_active(session, scope.workspace.id)
+            body["max_active_deployments"] = platform.settings.max_active_deployments
+    return body
 
 
 @router.get("/{name}")
@@ -75,14 +74,22 @@ def get_lora(name: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
     with platform.database.read() as session:
         model = service.find_lora(session, scope.workspace.id, name)
         return {
-            **service.lora_items(session, [model])[0],
+            **_lora_items(platform, session, [model])[0],
             "hf_upload_status": None,
             "hf_url": None,
             "uploaded_by": _creator(session, model.run_id),
-            "inference_model": service.inference_name(model),
+            **({"inference_model": service.inference_name(model)} if platform.settings.serve_models else {}),
             "platform_url": f"{platform.settings.resolved_public_url}/{scope.workspace.name}/models/{model.id}",
             "is_internal_user": False,
         }
+
+
+def _lora_items(platform: Platform, session: Session, models: Sequence[LoraModel]) -> list[dict[str, Any]]:
+    """The models on the wire. Clients show deployments when their keys are there, so these are absent where nothing is served."""
+    items = service.lora_items(session, models)
+    if platform.settings.serve_models:
+        return items
+    return [{k: v for k, v in item.items() if k not in service.DEPLOYMENT_KEYS} for item in items]
 
 
 def _creator(session: Session, run_id: str) -> str | None:

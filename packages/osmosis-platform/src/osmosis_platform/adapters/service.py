@@ -17,6 +17,8 @@ from osmosis_platform.errors import Conflict, NotFound
 from osmosis_platform.http.paging import Page
 from osmosis_platform.runs.models import Run
 
+DEPLOYMENT_KEYS = frozenset({"deployment_status", "deployed_at", "deployed_by"})
+
 
 def find_lora(session: Session, workspace_id: str, name_or_id: str) -> LoraModel:
     """The LoRA model of that name, id or inference name in the workspace; raises NotFound."""
@@ -73,8 +75,13 @@ def count_active(session: Session, workspace_id: str) -> int:
 def deploy(session: Session, platform: Platform, user: User, model: LoraModel) -> bool:
     """Make a LoRA model answer at the inference endpoint; False when it does already.
 
-    Raises Conflict when the workspace has no deployment left, InvalidInput or NotFound when the files are no adapter.
+    Raises Conflict when the workspace has no deployment left or this platform serves no models, InvalidInput or NotFound when the
+    files are no adapter.
     """
+    if not platform.settings.serve_models:
+        raise Conflict(
+            "This platform serves no models: its administrator turned that off.", code="NOT_SERVED"
+        )
     if model.deployment_status == "active":
         return False
     allowed = platform.settings.max_active_deployments

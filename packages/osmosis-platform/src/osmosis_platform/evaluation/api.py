@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Body
-from pydantic import BaseModel, Field
+from fastapi import APIRouter
+from pydantic import BaseModel
 
 from osmosis_platform.evaluation import downloads, service
 from osmosis_platform.evaluation.imports_api import router as imports_router
 from osmosis_platform.evaluation.results import metrics
-from osmosis_platform.http.logs import LogQuery, logs_page
-from osmosis_platform.http.paging import PageQuery
+from osmosis_platform.http.downloads import DownloadBody
 from osmosis_platform.http.scope import PlatformDep, Scope
-from osmosis_platform.runs.facts import with_facts
-from osmosis_platform.runs.service import find_run, list_runs, page_url, request_stop
-from osmosis_platform.runs.submit import submitted_body
+from osmosis_platform.runs.routes import RunFaces, add_run_routes
+from osmosis_platform.runs.service import find_run
 
 router = APIRouter(prefix="/api/cli/eval-runs", tags=["evaluation runs"])
 router.include_router(imports_router)
@@ -27,60 +25,10 @@ class RetryBody(BaseModel):
     secrets: dict[str, str] = {}
 
 
-class DownloadItem(BaseModel):
-    """A file as its manifest named it."""
-
-    path: Annotated[str, Field(min_length=1, max_length=2048)]
-    token: str | None = None
-
-
-class DownloadBody(BaseModel):
-    """Files to get addresses for."""
-
-    items: list[DownloadItem]
-
-
-@router.post("", status_code=201)
-def submit(scope: Scope, platform: PlatformDep, body: Annotated[Any, Body()]) -> dict[str, Any]:
-    """Start an evaluation."""
-    with platform.database.write() as session:
-        run = service.submit(session, platform, scope, body)
-        return submitted_body(platform, scope.workspace.name, run)
-
-
-@router.get("")
-def list_eval_runs(scope: Scope, platform: PlatformDep, page: PageQuery) -> dict[str, Any]:
-    """A page of evaluations, newest first."""
-    with platform.database.read() as session:
-        runs, total = list_runs(session, scope.workspace.id, "eval", page)
-        items = [
-            service.list_item(facts, page_url(platform, scope.workspace.name, facts.run))
-            for facts in with_facts(session, runs)
-        ]
-    return page.body("eval_runs", items, total)
-
-
-@router.get("/{name_or_id}")
-def get_eval_run(name_or_id: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
-    """One evaluation by name or id."""
-    with platform.database.read() as session:
-        run = find_run(session, scope.workspace.id, "eval", name_or_id)
-        return service.detail(with_facts(session, [run])[0], page_url(platform, scope.workspace.name, run))
-
-
-@router.get("/{name_or_id}/metrics")
-def get_metrics(name_or_id: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
-    """Results so far."""
-    with platform.database.read() as session:
-        return metrics(session, find_run(session, scope.workspace.id, "eval", name_or_id))
-
-
-@router.get("/{name_or_id}/logs")
-def get_logs(name_or_id: str, scope: Scope, platform: PlatformDep, window: LogQuery) -> dict[str, Any]:
-    """A page of the run's log."""
-    with platform.database.read() as session:
-        run = find_run(session, scope.workspace.id, "eval", name_or_id)
-        return logs_page(session, run.id, window.limit, window.direction, window.cursor)
+add_run_routes(
+    router,
+    RunFaces("eval", "eval_runs", service.submit, service.list_item, service.detail, metrics),
+)
 
 
 @router.get("/{name_or_id}/samples/manifest")
@@ -102,14 +50,6 @@ def post_download_urls(
     with platform.database.read() as session:
         run = find_run(session, scope.workspace.id, "eval", name_or_id)
     return downloads.download_urls(platform, run.id, [item.model_dump() for item in body.items])
-
-
-@router.post("/{name_or_id}/stop")
-def stop(name_or_id: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
-    """Ask the run to stop; finished attempts stay. Repeating it changes nothing."""
-    with platform.database.write() as session:
-        run = find_run(session, scope.workspace.id, "eval", name_or_id)
-        return {"id": run.id, "name": run.name, "status": request_stop(session, platform, run)}
 
 
 @router.post("/{name_or_id}/retry")

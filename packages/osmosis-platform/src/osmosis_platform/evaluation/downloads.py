@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, NotFound
-from osmosis_platform.evaluation.results import metrics_document
+from osmosis_platform.evaluation.results import metrics_file
 from osmosis_platform.runs.models import LogLine, Run, RunArtifact, RunAttempt, RunExport
 from osmosis_platform.runs.upsert import insert_missing
 from osmosis_platform.storage.blobs import record_blob
@@ -26,7 +26,6 @@ from osmosis_platform.storage.store import StoredBlob
 
 TYPES = ("metrics", "trajectories", "artifacts", "logs")
 DEFAULT_TYPES = ("metrics", "trajectories")
-MAX_ITEMS = 500
 
 _ROW_RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?$")
 _TRAJECTORY = re.compile(r"^trajectories/row_(\d{1,10})_run_(\d{1,10})\.json$")
@@ -102,7 +101,7 @@ def manifest(platform: Platform, run_id: str, types: tuple[str, ...], rows: RowF
 
 def _snapshots(session: Session, run: Run, types: tuple[str, ...]) -> Iterator[tuple[str, Iterable[bytes]]]:
     if "metrics" in types:
-        document = metrics_document(session, run)
+        document = metrics_file(session, run)
         yield "metrics.json", [(json.dumps(document, indent=2, allow_nan=False) + "\n").encode()]
     if "trajectories" in types:
         lines = (json.dumps(summary_line(attempt), allow_nan=False) for attempt in attempts(session, run))
@@ -156,8 +155,6 @@ def _stored_files(session: Session, run: Run, types: tuple[str, ...], rows: RowF
 
 def download_urls(platform: Platform, run_id: str, items: list[dict[str, Any]]) -> dict[str, Any]:
     """Signed addresses of files named by a manifest; raises NotFound for a path that the run does not have."""
-    if not 1 <= len(items) <= MAX_ITEMS:
-        raise InvalidInput(f"items: give 1 to {MAX_ITEMS} files, got {len(items)}.", field="items")
     with platform.database.read() as session:
         found = []
         for item in items:

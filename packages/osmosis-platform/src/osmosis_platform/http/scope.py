@@ -6,9 +6,10 @@ Each opens its own short read transaction; the objects it returns are detached, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
+from fastapi.security import HTTPBearer
 from sqlalchemy import select
 
 from osmosis_platform.accounts.models import AccessToken, User
@@ -26,6 +27,11 @@ def platform(request: Request) -> Platform:
 
 
 PlatformDep = Annotated[Platform, Depends(platform)]
+
+
+def client_address(request: Request) -> str:
+    """Where the request came from, as limits on tries count it."""
+    return request.client.host if request.client else "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,14 @@ def bearer_token(request: Request) -> str:
     return token.strip()
 
 
-def current_user(request: Request, platform: PlatformDep) -> Caller:
+# For the API's description only: what it would answer itself is no envelope of ours.
+_described = Depends(HTTPBearer(auto_error=False, scheme_name="token"))
+
+
+def current_user(request: Request, platform: PlatformDep, _scheme: Any = _described) -> Caller:
     """The caller; raises Unauthenticated (401) for a token that is unknown, expired or revoked."""
     text = bearer_token(request)
-    with platform.database.read() as session:
+    with platform.database.read() as session, platform.limits.guessing(client_address(request)):
         token = authenticate(session, text)
         user = token.user
     mark_used(platform.database, token)
@@ -82,20 +92,27 @@ class WorkspaceScope:
             )
 
 
-def workspace_scope(request: Request, platform: PlatformDep, caller: CurrentUser) -> WorkspaceScope:
+def workspace_scope(
+    platform: PlatformDep,
+    caller: CurrentUser,
+    x_osmosis_git: Annotated[
+        str | None, Header(alias="X-Osmosis-Git", description="The workspace's repository, owner/repo.")
+    ] = None,
+    x_osmosis_workspace: Annotated[
+        str | None, Header(alias="X-Osmosis-Workspace", description="The workspace's name, instead.")
+    ] = None,
+) -> WorkspaceScope:
     """The workspace named by `X-Osmosis-Git` (owner/repo) or `X-Osmosis-Workspace`, if the caller is a member."""
-    git = request.headers.get("x-osmosis-git")
-    name = request.headers.get("x-osmosis-workspace")
-    if git is not None and name is not None:
+    if x_osmosis_git is not None and x_osmosis_workspace is not None:
         raise InvalidInput(
             "Name the workspace either by its repository or by its name, not both.",
             code="WORKSPACE_SCOPE_HEADER_CONFLICT",
         )
     with platform.database.read() as session:
-        if name is not None:
-            membership = by_name(session, caller.user.id, name)
+        if x_osmosis_workspace is not None:
+            membership = by_name(session, caller.user.id, x_osmosis_workspace)
         else:
-            membership = by_repository(session, caller.user.id, git)
+            membership = by_repository(session, caller.user.id, x_osmosis_git)
         workspace = membership.workspace
         repository = session.scalar(select(Repository).where(Repository.workspace_id == workspace.id))
     return WorkspaceScope(caller.user, caller.token, workspace, membership.role, repository)

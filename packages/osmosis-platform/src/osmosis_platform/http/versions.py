@@ -29,15 +29,16 @@ CURRENT = Signal()
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """`minimum`: older clients are refused. `deprecated`: clients up to this version are warned."""
+    """`minimum`: older clients are refused. `deprecated`: clients up to this version are warned. `latest`: older ones hear of it."""
 
     minimum: Version | None = None
     deprecated: Version | None = None
+    latest: Version | None = None
 
     @classmethod
-    def of(cls, minimum: str | None, deprecated: str | None) -> VersionPolicy:
+    def of(cls, minimum: str | None, deprecated: str | None, latest: str | None = None) -> VersionPolicy:
         """From settings; raises packaging's InvalidVersion."""
-        return cls(Version(minimum) if minimum else None, Version(deprecated) if deprecated else None)
+        return cls(*(Version(text) if text else None for text in (minimum, deprecated, latest)))
 
     def judge(self, client: str | None) -> Signal:
         """The signal for a client that says it is version `client`; clients that say nothing pass."""
@@ -52,5 +53,14 @@ class VersionPolicy:
             return Signal(refusal=JSONResponse({"status": "unsupported", "message": text}, status_code=426))
         if self.deprecated is not None and version <= self.deprecated:
             text = f"Osmosis CLI {version} will stop working with this platform. {UPGRADE}"
-            return Signal({"X-Osmosis-Version-Status": "deprecated", "X-Osmosis-Version-Message": text})
+            return _signal("deprecated", text)
+        if self.latest is not None and version < self.latest:
+            return _signal(
+                "upgrade_available",
+                f"Osmosis CLI {self.latest} is available; this is {version}. {UPGRADE}",
+            )
         return CURRENT
+
+
+def _signal(status: str, text: str) -> Signal:
+    return Signal({"X-Osmosis-Version-Status": status, "X-Osmosis-Version-Message": text})

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, PlatformError, Unavailable
-from osmosis_platform.http.scope import PlatformDep, bearer_token
+from osmosis_platform.http.scope import PlatformDep, bearer_token, client_address
 from osmosis_platform.inference.catalogue import Target, find_target, models_body
 from osmosis_platform.inference.keys import authenticate_key, mark_key_used
 
@@ -55,7 +55,7 @@ async def chat_completions(request: Request, platform: PlatformDep) -> Response:
         workspace_id = await run_in_threadpool(_workspace, platform, request)
         body = _parse(await _read(request))
         target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
-        if platform.supervisor is None:
+        if platform.supervisor is None or not platform.settings.serve_models:
             raise Unavailable("This platform serves no models right now.")
         base_url, key = await to_thread.run_sync(
             partial(platform.supervisor.inference.ensure, timeout=_START_SECONDS), limiter=_limiter()
@@ -81,7 +81,7 @@ def error_object(error: PlatformError) -> JSONResponse:
 
 def _workspace(platform: Platform, request: Request) -> str:
     text = bearer_token(request)
-    with platform.database.read() as session:
+    with platform.database.read() as session, platform.limits.guessing(client_address(request)):
         key = authenticate_key(session, text)
     mark_key_used(platform.database, key)
     return key.workspace_id

@@ -21,6 +21,7 @@ from fastapi.responses import StreamingResponse
 from osmosis_platform.accounts.tokens import authenticate
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import Unauthenticated
+from osmosis_platform.http.scope import client_address
 from osmosis_platform.repositories import service
 from osmosis_platform.repositories.git import git_environment, run_git
 
@@ -56,8 +57,8 @@ def _challenge() -> Response:
     )
 
 
-def _authorize(platform: Platform, token: str, full_name: str) -> service.GitAccess | None:
-    with platform.database.read() as session:
+def _authorize(platform: Platform, token: str, full_name: str, address: str) -> service.GitAccess | None:
+    with platform.database.read() as session, platform.limits.guessing(address):
         return service.git_access(session, authenticate(session, token).user, full_name)
 
 
@@ -69,7 +70,9 @@ async def git_http(owner: str, repo: str, tail: str, request: Request) -> Respon
     if not token:
         return _challenge()
     try:
-        access = await anyio.to_thread.run_sync(_authorize, platform, token, f"{owner}/{repo}")
+        access = await anyio.to_thread.run_sync(
+            _authorize, platform, token, f"{owner}/{repo}", client_address(request)
+        )
     except Unauthenticated:
         return _challenge()
     if access is None or tail not in SERVICES:

@@ -18,14 +18,15 @@ class Run(Identified, Base):
     """An evaluation (`kind` = `eval`) or training (`train`) run.
 
     `status`: pending, running, finished, failed, stopped; training also crashed. `commit_sha` is resolved once, at submit.
-    `round` counts the retries of an
-    evaluation. `config` holds the submitted sections with every default filled in; `env` only literal values, never secrets.
+    `round` counts the retries of an evaluation. `config` holds the submitted sections with every default filled in; `env` only
+    literal values, never secrets. `submit_key` is the name the client gave the request, `submit_digest` what the request said.
     """
 
     __tablename__ = "runs"
     __table_args__ = (
         UniqueConstraint("workspace_id", "name"),
         Index("ix_runs_workspace_kind_created", "workspace_id", "kind", "created_at"),
+        Index("ix_runs_submit_key", "workspace_id", "creator_id", "submit_key", unique=True),
     )
     workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"))
     kind: Mapped[str]
@@ -61,6 +62,8 @@ class Run(Identified, Base):
     error_type: Mapped[str | None]
     notes: Mapped[str | None]
     local_run: Mapped[dict[str, Any] | None]
+    submit_key: Mapped[str | None]
+    submit_digest: Mapped[str | None]
     restarts: Mapped[int] = mapped_column(default=0)
     round: Mapped[int] = mapped_column(default=0)
 

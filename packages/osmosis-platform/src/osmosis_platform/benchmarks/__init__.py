@@ -1,0 +1,1 @@
+"""Benchmarks: this platform keeps a catalogue without entries, and says so."""
