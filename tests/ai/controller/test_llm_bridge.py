@@ -152,7 +152,7 @@ async def test_the_bridge_serves_a_listener(litellm):
 
 async def test_a_missing_litellm_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "litellm", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "osmosis-ai\[eval\]"') as caught:
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "osmosis-ai\[eval-run\]"') as caught:
         await LiteLLMBridge(model="openai/gpt-x").complete(BODY, rollout_id="r")
     assert caught.value.name == "litellm"
 

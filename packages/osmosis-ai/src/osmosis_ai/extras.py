@@ -10,6 +10,7 @@ EXTRA_MODULES: dict[str, frozenset[str]] = {
     "harbor": frozenset({"harbor"}),
     "rubric": frozenset({"litellm"}),
     "parquet": frozenset({"pyarrow"}),
+    "eval-run": frozenset({"fastapi", "starlette", "uvicorn", "pyarrow", "litellm", "uv"}),
 }
 
 

@@ -44,7 +44,7 @@ def _get_litellm() -> _LiteLLM:
         if error.name != "litellm":
             raise
         raise ModuleNotFoundError(
-            'models of other providers need LiteLLM: pip install "osmosis-ai[eval]"', name="litellm"
+            'models of other providers need LiteLLM: pip install "osmosis-ai[eval-run]"', name="litellm"
         ) from error
     module.suppress_debug_info = True
     return module  # type: ignore[no-any-return]
