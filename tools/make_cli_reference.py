@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from osmosis_ai.cli.tree import COMMANDS, root
+from osmosis_ai.cli.tree import COMMANDS, HIDDEN, root
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
@@ -15,7 +15,7 @@ def reference() -> str:
     """All commands as Markdown: one section per noun, one row per command."""
     context = click.Context(root, info_name="osmosis")
     parts = []
-    for name in COMMANDS:
+    for name in {**COMMANDS, **HIDDEN}:
         command = root.get_command(context, name)
         assert command is not None
         parts.append(

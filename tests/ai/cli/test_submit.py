@@ -151,13 +151,13 @@ def test_unpushed_commits_and_unknown_commits_are_warnings(
     path = config(experiment='commit_sha = "0123456789"')
     git(workspace, "add", ".")
     git(workspace, "commit", "-qm", "more")
-    git(workspace, "config", f"url.{tmp_path}/remote.git.insteadOf", "https://github.com/Team/Space.git.real")
+    git(workspace, "config", "protocol.https.allow", "never")
     git(workspace, "update-ref", "refs/remotes/origin/main", "HEAD~1")
     git(workspace, "config", "branch.main.remote", "origin")
     git(workspace, "config", "branch.main.merge", "refs/heads/main")
     warnings = osmosis("eval", "submit", path, "--json").error["details"]["warnings"]
     assert warnings == [
-        "Commit 01234567 is not known locally; the platform looks it up.",
+        "Commit 01234567 is not known locally and the remote could not be asked; the platform looks it up.",
         "1 unpushed commit will not be part of the run.",
     ]
 

@@ -22,6 +22,7 @@ ERROR_CODES = frozenset(
         "UPGRADE_REQUIRED",
         "PLATFORM_ERROR",
         "RESERVED_HEADER_FORBIDDEN",
+        "INVALID_USAGE",
         "INTERNAL",
         "INTERRUPTED",
         "SUBSCRIPTION_REQUIRED",

@@ -10,7 +10,7 @@ from osmosis_ai.cli.errors import CLIError
 _TIMEOUT_S = 20
 
 
-def run_git(folder: Path, *arguments: str) -> str | None:
+def run_git(folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
     """Standard output of ``git`` without the trailing newline; None when it fails."""
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
     try:
@@ -18,7 +18,7 @@ def run_git(folder: Path, *arguments: str) -> str | None:
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_S,
+            timeout=timeout_s,
             env=environment,
             check=False,
         )

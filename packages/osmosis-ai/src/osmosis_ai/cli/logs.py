@@ -20,7 +20,7 @@ _TITLES = {
     "eval": "Evaluation Run",
     "benchmark": "Benchmark Run",
 }
-_NOUNS = {"training": "train"}
+_NOUNS = {"training": ["train"], "benchmark": ["benchmark", "runs"]}
 _COLUMNS = [
     Column("Time", lambda entry: formats.date(entry["timestamp"], seconds=True)),
     Column("Level", lambda entry: formats.text(entry["level"])),
@@ -54,7 +54,7 @@ def show_logs(kind: str, name: str, limit: int, cursor: str | None) -> ListResul
 
 def _next_page(kind: str, name: str, limit: int, cursor: str) -> str:
     return shlex.join(
-        ["osmosis", _NOUNS.get(kind, kind), "logs", name, "--limit", str(limit), "--cursor", cursor]
+        ["osmosis", *_NOUNS.get(kind, [kind]), "logs", name, "--limit", str(limit), "--cursor", cursor]
     )
 
 

@@ -19,6 +19,7 @@ LOG_LIMIT = click.option(
 CURSOR = click.option(
     "--cursor", default=None, help="Show the entries before those of an earlier page: its `next_cursor`."
 )
+CONFIG = click.argument("config_path", type=click.Path(dir_okay=False))
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 FORCE = click.option("-f", "--force", is_flag=True, help="Replace what is there.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace what exists.")

@@ -16,25 +16,34 @@ _PLOT_WIDTH = 40
 def configuration_block(answer: dict[str, Any]) -> Block:
     """Entrypoint, config values, source, secrets and variables of a run."""
     lines = [f"Entrypoint: {formats.text(answer.get('entrypoint'))}"]
-    values = flat_config(answer.get("config") or {})
-    if values:
-        lines.append("Config: " + ", ".join(f"{key}={value}" for key, value in values.items()))
+    if values := configuration_values(answer.get("config")):
+        lines.append(f"Config: {values}")
     if answer.get("branch"):
         lines.append(f"Branch: {answer['branch']}")
     if answer.get("commit_sha"):
         lines.append(f"Commit: {str(answer['commit_sha'])[:7]}")
-    secrets = answer.get("resolved_secret_scopes") or {}
-    if secrets:
-        lines.append(
-            "Secrets: "
-            + ", ".join(f"{name} ({_SCOPES.get(scope, scope)})" for name, scope in sorted(secrets.items()))
-        )
-    env = answer.get("env_config") or {}
-    if env:
-        lines.append(
-            "Environment Variables: " + ", ".join(f"{name}={value}" for name, value in sorted(env.items()))
-        )
+    if secrets := secret_scopes_text(answer.get("resolved_secret_scopes")):
+        lines.append(f"Secrets: {secrets}")
+    if variables := variables_text(answer.get("env_config")):
+        lines.append(f"Environment Variables: {variables}")
     return Block("Configuration", lines)
+
+
+def configuration_values(config: dict[str, Any] | None) -> str:
+    """``section.key=value`` of a config, separated by commas."""
+    return ", ".join(f"{key}={value}" for key, value in flat_config(config or {}).items())
+
+
+def secret_scopes_text(scopes: dict[str, str] | None) -> str:
+    """``NAME (personal, overrides workspace)`` of each secret."""
+    return ", ".join(
+        f"{name} ({_SCOPES.get(scope, scope)})" for name, scope in sorted((scopes or {}).items())
+    )
+
+
+def variables_text(variables: dict[str, str] | None) -> str:
+    """``NAME=value`` of each environment variable."""
+    return ", ".join(f"{name}={value}" for name, value in sorted((variables or {}).items()))
 
 
 def error_rows(run: dict[str, Any]) -> list[tuple[str, str]]:

@@ -22,6 +22,42 @@ _BASE_MODEL = ["id", "model_name", "base_model", "creator_name", "created_at", "
 _LORA_MODEL = ["id", "model_name", "base_model", "training_run_name", "checkpoint_step", "reward"]
 _DEPLOYMENT = ["deployment_status", "deployed_at", "deployed_by"]
 _CHECKPOINT = ["id", "checkpoint_name", "checkpoint_step", "status", "created_at"]
+_BENCHMARK = [
+    "id",
+    "name",
+    "key",
+    "description",
+    "source_type",
+    "source_ref",
+    "source_url",
+    "task_count",
+    "category_count",
+    "task_sets",
+    "sync_status",
+    "synced_task_count",
+    "sync_error",
+    "platform_url",
+]
+_BENCHMARK_RUNS = ["run_count", "running_count", "last_run_at", "last_run_status", "last_run_name"]
+_BENCHMARK_NEEDS = [
+    "runner_family",
+    "supports_harness",
+    "requires_harness",
+    "default_harness",
+    "requires_judge_model",
+    "judge_model_default",
+]
+_BENCHMARK_RUN = [
+    "id",
+    "name",
+    "status",
+    "benchmark_id",
+    "benchmark_name",
+    "agent_count",
+    "best_pass_at_1",
+    "ingested_results",
+    "expected_results",
+]
 _PEOPLE_AND_TIMES = ["creator_name", "creator_email", "created_at", "started_at", "completed_at"]
 
 
@@ -76,6 +112,51 @@ def eval_run(run: Thing) -> Thing:
     shown |= pick(run, ["creator_name", "creator_email"])
     for key in ("results", "config", "platform_url", "error", "error_type"):
         shown |= _if_any(run, key)
+    return shown
+
+
+def benchmark(thing: Thing) -> Thing:
+    """A benchmark of a list; its ``key`` is the source's own name for it."""
+    return _benchmark(thing) | pick(thing, [*_BENCHMARK_RUNS, "creator_name"])
+
+
+def benchmark_detail(thing: Thing) -> Thing:
+    """A benchmark with what it needs and its tasks."""
+    shown = _benchmark(thing) | pick(thing, ["creator_name", *_BENCHMARK_NEEDS])
+    shown["required_secret_names"] = thing.get("required_secret_names") or []
+    shown["pass_threshold"] = thing.get("pass_threshold")
+    shown["categories"] = [pick(item, ["name", "task_count"]) for item in thing.get("categories") or []]
+    shown["tasks"] = [pick(item, ["name", "category", "difficulty"]) for item in thing.get("tasks") or []]
+    return shown | pick(thing, ["unavailable_tasks"])
+
+
+def benchmark_run(run: Thing) -> Thing:
+    """A benchmark run; the benchmark may come as an object of its own."""
+    owner = run.get("benchmark") or {}
+    aliases = {
+        "name": run.get("benchmark_run_name"),
+        "benchmark_id": owner.get("id"),
+        "benchmark_name": owner.get("name"),
+    }
+    shown = pick(run, [*_BENCHMARK_RUN, "creator_name", "creator_email"])
+    shown |= pick(run, ["created_at", "started_at", "completed_at"])
+    shown |= {key: other for key, other in aliases.items() if shown[key] is None}
+    return shown | _if_any(run, "platform_url")
+
+
+def dev_server(thing: Thing) -> Thing:
+    """A development rollout server."""
+    return pick(thing, ["id", "name", "url", "status", "expires_at", "started_at"])
+
+
+def _benchmark(thing: Thing) -> Thing:
+    shown = pick(thing, _BENCHMARK) | {"key": thing.get("source_ref")}
+    sets = thing.get("task_sets") or []
+    shown["task_sets"] = [
+        pick(item, ["name", "task_count"])
+        | {"recommended": bool(item.get("recommended")), "description": item.get("description")}
+        for item in sets
+    ]
     return shown
 
 

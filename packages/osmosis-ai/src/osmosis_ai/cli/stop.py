@@ -1,26 +1,47 @@
 """Stopping runs."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.workspace import open_workspace
 
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    operation: str
+    path: str
+    noun: str
+    key: str | None = None  # of the run in an answer, where a run is stopped by its id
+
+
 _KINDS = {
-    "training": ("train.stop", "training-runs", "Training run", "training run"),
-    "eval": ("eval.stop", "eval-runs", "Evaluation run", "evaluation run"),
+    "training": _Kind("train.stop", "training-runs", "training run"),
+    "eval": _Kind("eval.stop", "eval-runs", "evaluation run"),
+    "benchmark": _Kind("benchmark.stop", "benchmark-runs", "benchmark run", key="benchmark_run"),
 }
 
 
 def stop_run(kind: str, name: str, *, yes: bool) -> OperationResult:
     """Ask, then stop a run."""
-    operation, path, subject, noun = _KINDS[kind]
+    chosen = _KINDS[kind]
     workspace = open_workspace()
-    if not confirmed(Question(f"Stop this {noun}?", {"Name": name}), yes=yes):
-        return OperationResult(operation, status="cancelled", message="Cancelled.")
+    if not confirmed(Question(f"Stop this {chosen.noun}?", {"Name": name}), yes=yes):
+        return OperationResult(chosen.operation, status="cancelled", message="Cancelled.")
     from osmosis_ai.platform.api.client import segment
 
-    with workspace.client as client, status(f"Stopping {noun}..."):
-        client.post(f"/{path}/{segment(name)}/stop")
+    resource: dict[str, Any] = {"name": name}
+    with workspace.client as client, status(f"Stopping {chosen.noun}..."):
+        target = name
+        if chosen.key is not None:
+            run = client.get(f"/{chosen.path}/{segment(name)}")[chosen.key]
+            target = run["id"]
+            resource = {"id": target, "name": run.get("name") or name, "status": "stopped"}
+        client.post(f"/{chosen.path}/{segment(target)}/stop")
     return OperationResult(
-        operation, resource={"name": name, **workspace.context}, message=f'{subject} "{name}" stopped.'
+        chosen.operation,
+        resource={**resource, **workspace.context},
+        message=f'{chosen.noun.capitalize()} "{resource["name"]}" stopped.',
     )

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": (WORKFLOW, "Submit and follow training runs."),
     "model": (WORKFLOW, "List models; deploy and undeploy LoRA models."),
     "eval": (WORKFLOW, "Submit and follow evaluation runs."),
+    "benchmark": (WORKFLOW, "List benchmarks; submit and follow benchmark runs."),
     "rollout": (WORKFLOW, "Start a rollout; list the synced ones."),
     "template": (WORKFLOW, "Starter rollouts."),
     "doctor": (WORKFLOW, "Check, and repair, the workspace directory."),
@@ -22,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "secret": (PLATFORM, "Secrets that runs may use."),
     "upgrade": (PLATFORM, "Upgrade this program from where it was installed."),
 }
+# For people who develop rollouts against a platform; not in the help.
+HIDDEN = {"dev": "Development rollout servers."}
 _SIMILARITY = 0.5
 
 
@@ -70,7 +73,7 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of one command."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
             return None
         module = importlib.import_module(f"osmosis_ai.cli.commands.{cmd_name}")
         return cast(click.Command, module.app)
@@ -125,7 +128,7 @@ def command_label(arguments: list[str]) -> str:
             words.append(argument)
     if not words:
         return "<root>"
-    if words[0] in {"doctor", "upgrade"} or words[0] not in COMMANDS:
+    if words[0] in {"doctor", "upgrade"} or words[0] not in {*COMMANDS, *HIDDEN}:
         depth = 1
     elif words[:2] in (["benchmark", "runs"], ["eval", "cache"]):
         depth = 3

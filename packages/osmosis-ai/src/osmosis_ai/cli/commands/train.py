@@ -2,7 +2,7 @@
 
 import click
 
-from osmosis_ai.cli.options import YES, log_page, name, output, paged
+from osmosis_ai.cli.options import CONFIG, YES, log_page, name, output, paged
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
 
@@ -13,7 +13,7 @@ def app() -> None:
 
 
 @app.command("submit")
-@click.argument("config_path", type=click.Path(dir_okay=False))
+@CONFIG
 @YES
 def submit(config_path: str, yes: bool) -> Result:
     """Submit a training run from a file below configs/training/."""

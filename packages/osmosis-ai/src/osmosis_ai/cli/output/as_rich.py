@@ -124,6 +124,9 @@ def _detail(console: Console, result: DetailResult) -> None:
         console.print(_text(block.title, "bold"))
         for line in block.lines:
             console.print(_text(f"  {line}"), soft_wrap=True)
+    for page in result.tables:
+        console.print()
+        _list(console, page)
     if result.hints:
         console.print()
     _lines(console, result.hints)

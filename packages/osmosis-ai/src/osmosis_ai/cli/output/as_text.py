@@ -16,18 +16,13 @@ def result_lines(result: Result) -> list[str]:
             for section in result.sections
             for line in (f"{section.page.title}:", *list_lines(section.page))
         ]
-    return [visible(line) for line in _raw_lines(result)]
-
-
-def _raw_lines(result: DetailResult | OperationResult) -> list[str]:
-    match result:
-        case DetailResult():
-            lines = [f"{label}: {value}" for label, value in result.rows]
-            for block in result.blocks:
-                lines += [f"{block.title}:", *block.lines]
-            return lines + result.hints
-        case OperationResult():
-            return [operation_message(result), *result.next_text]
+    if isinstance(result, DetailResult):
+        lines = [f"{label}: {value}" for label, value in result.rows]
+        for block in result.blocks:
+            lines += [f"{block.title}:", *block.lines]
+        tables = [line for page in result.tables for line in (f"{page.title}:", *list_lines(page))]
+        return [*map(visible, lines), *tables, *map(visible, result.hints)]
+    return [visible(line) for line in (operation_message(result), *result.next_text)]
 
 
 def list_lines(page: ListResult) -> list[str]:

@@ -1,11 +1,13 @@
 """Printing a result on standard output."""
 
 import sys
+from typing import Any
 
 from osmosis_ai.cli.output.as_json import result_document, to_line
 from osmosis_ai.cli.output.as_text import result_lines
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Result
+from osmosis_ai.cli.output.visible import visible
 
 
 def emit(result: Result) -> None:
@@ -23,4 +25,10 @@ def emit(result: Result) -> None:
             from osmosis_ai.cli.output.as_rich import print_result
 
             print_result(result)
+    sys.stdout.flush()
+
+
+def emit_line(document: dict[str, Any], text: str) -> None:
+    """Print one entry of a stream at once: the object in JSON mode, else the text."""
+    sys.stdout.write(to_line(document) if mode() is Mode.JSON else f"{visible(text)}\n")
     sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 import math
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 MISSING = "–"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -98,7 +98,18 @@ def elapsed(started: Any, completed: Any) -> float | None:
     return max(0.0, (end - start).total_seconds()) if end is not None else None
 
 
-def is_number(value: Any) -> bool:
+def age(value: Any) -> str:
+    """How long ago an ISO date was: ``just now``, ``5m ago``, ``2d ago``."""
+    seconds = elapsed(value, None)
+    if seconds is None:
+        return MISSING
+    for step, letter in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= step:
+            return f"{int(seconds // step)}{letter} ago"
+    return "just now"
+
+
+def is_number(value: Any) -> TypeGuard[float]:
     """A finite number that is no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 

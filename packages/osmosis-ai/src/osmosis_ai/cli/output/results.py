@@ -62,13 +62,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class DetailResult:
-    """One thing: ``data`` for programs, ``rows`` and ``blocks`` for people."""
+    """One thing: ``data`` for programs; ``rows``, ``blocks`` and ``tables`` for people."""
 
     data: dict[str, Any]
     rows: list[tuple[str, str]]
     title: str = ""
     blocks: list[Block] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
+    tables: list[ListResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

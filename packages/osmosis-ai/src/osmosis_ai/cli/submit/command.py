@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output.messages import status, warn
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.submit.preflight import check_rollout
-from osmosis_ai.cli.submit.secrets import describe_secrets, missing_secrets
+from osmosis_ai.cli.submit.secrets import describe_secrets, explained
 from osmosis_ai.cli.submit.source import describe_source
 from osmosis_ai.cli.workspace import Workspace, open_workspace
 from osmosis_ai.config import RunConfig, load_config
 from osmosis_ai.config.schema import RunKind
-from osmosis_ai.platform.api.problems import missing_secret_names
 from osmosis_ai.platform.errors import PlatformError
 
 _WORDS: dict[RunKind, tuple[str, str, str, str]] = {
@@ -37,7 +35,10 @@ def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult
                 workspace.root, config.experiment["rollout"], config.experiment["entrypoint"]
             )
             source = describe_source(
-                workspace.root, config.experiment.get("branch"), config.experiment.get("commit_sha")
+                workspace.root,
+                workspace.identity,
+                config.experiment.get("branch"),
+                config.experiment.get("commit_sha"),
             )
             scopes = describe_secrets(workspace, config.secrets)
         question = Question(
@@ -56,7 +57,7 @@ def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult
             try:
                 answer = client.post(path, config.request_body())
             except PlatformError as error:
-                raise _explained(error) from error
+                raise explained(error) from error
     return _result(noun, subject, workspace, config, answer)
 
 
@@ -74,14 +75,6 @@ def _summary(config: RunConfig, scopes: dict[str, str]) -> dict[str, str]:
         summary["Commit"] = experiment["commit_sha"]
     summary |= {f"env.{name}": config.env[name] for name in sorted(config.env)}
     return summary | {f"secret.{name}": scopes[name] for name in sorted(scopes)}
-
-
-def _explained(error: PlatformError) -> PlatformError | CLIError:
-    names = missing_secret_names(error)
-    if not names:
-        return error
-    explained = missing_secrets(names, error.details.get("platform_url"))
-    return CLIError(explained.message, code=error.code, details={**error.details, **explained.details})
 
 
 def _result(

@@ -6,6 +6,7 @@ from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.secrets import secret_scopes
 from osmosis_ai.cli.workspace import Workspace
+from osmosis_ai.platform.api.problems import missing_secret_names
 from osmosis_ai.platform.errors import AuthError, PlatformError
 
 SCOPE_NOTE = "Secrets default to personal scope; use --scope workspace to share one with the workspace."
@@ -40,6 +41,15 @@ def missing_secrets(names: Sequence[str], platform_url: str | None = None) -> CL
     if platform_url:
         lines.append(f"Or in the platform: {platform_url}")
     return CLIError("\n".join(lines), details={"missing": list(names)})
+
+
+def explained(error: PlatformError) -> PlatformError | CLIError:
+    """The error of a submit; secrets that the platform misses are named with the commands that create them."""
+    names = missing_secret_names(error)
+    if not names:
+        return error
+    told = missing_secrets(names, error.details.get("platform_url"))
+    return CLIError(told.message, code=error.code, details={**error.details, **told.details})
 
 
 def _words(scopes: set[str]) -> str:

@@ -1,9 +1,15 @@
-"""Which code the platform will run, compared with what lies here. Git state never stops a submit."""
+"""Which code the platform will run, compared with what lies here.
+
+Git state does not stop a submit, except a pinned commit that is known not to be on the remote.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.git import has_commit, tree_state
+from osmosis_ai.cli.identity import Identity
+from osmosis_ai.cli.remote_commits import Presence, presence_on_remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +20,14 @@ class SourceReport:
     warnings: list[str] = field(default_factory=list)
 
 
-def describe_source(root: Path, branch: str | None, commit_sha: str | None) -> SourceReport:
-    """Where the code comes from, and how the local tree differs from it."""
+def describe_source(
+    root: Path, identity: Identity, branch: str | None, commit_sha: str | None
+) -> SourceReport:
+    """Where the code comes from, and how the local tree differs from it.
+
+    Raises:
+        CLIError: the pinned commit is known not to be on the remote.
+    """
     state = tree_state(root)
     if commit_sha is not None:
         origin = f"commit {commit_sha[:8]} of the Platform-connected repository"
@@ -30,8 +42,8 @@ def describe_source(root: Path, branch: str | None, commit_sha: str | None) -> S
         notes.append("No commit_sha is set: the platform's source may differ from the local branch.")
     notes.append("Changes must be committed and pushed to take part in the run.")
     warnings: list[str] = []
-    if commit_sha is not None and not has_commit(root, commit_sha):
-        warnings.append(f"Commit {commit_sha[:8]} is not known locally; the platform looks it up.")
+    if commit_sha is not None:
+        warnings += _pinned(root, identity, commit_sha)
     if state.dirty:
         warnings.append("Uncommitted changes will not be part of the run.")
     if state.unpushed:
@@ -43,3 +55,21 @@ def describe_source(root: Path, branch: str | None, commit_sha: str | None) -> S
             f"The branch '{state.branch}' has no upstream; push it with: git push -u origin {state.branch}"
         )
     return SourceReport(notes, warnings)
+
+
+def _pinned(root: Path, identity: Identity, sha: str) -> list[str]:
+    """Warnings about a pinned commit."""
+    presence = presence_on_remote(root, identity, sha)
+    local = has_commit(root, sha)
+    if presence is Presence.ABSENT:
+        raise CLIError(
+            f"Commit {sha[:8]} exists locally but was not found on origin. Push it first: git push"
+            if local
+            else f"Commit {sha[:8]} was not found on the connected repository ({identity.remote_url}).",
+            details={"field": "experiment.commit_sha", "commit_sha": sha},
+        )
+    if presence is Presence.UNKNOWN and not local:
+        return [
+            f"Commit {sha[:8]} is not known locally and the remote could not be asked; the platform looks it up."
+        ]
+    return []

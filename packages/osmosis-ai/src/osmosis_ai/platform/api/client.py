@@ -3,8 +3,8 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote, urlencode
+from typing import Any, NoReturn, Self
+from urllib.parse import quote, urlencode, urlsplit
 
 from osmosis_ai.consts import PACKAGE_VERSION
 from osmosis_ai.errors import OsmosisError
@@ -12,6 +12,7 @@ from osmosis_ai.platform.api.problems import platform_problem
 from osmosis_ai.platform.api.wire import Answer, NoAnswerError, NoAnswerInTimeError, Wire
 from osmosis_ai.platform.auth.current import Token
 from osmosis_ai.platform.errors import PlatformError
+from osmosis_ai.platform.urls import is_loopback
 
 GIT_HEADER = "X-Osmosis-Git"
 VERSION_HEADER = "X-Osmosis-CLI-Version"
@@ -83,8 +84,8 @@ class PlatformClient:
         try:
             answer = self._wire.send(
                 method,
-                f"{self.base_url}/api/cli{path}" + (f"?{query}" if query else ""),
-                headers=self._headers(headers),
+                self.address(path) + (f"?{query}" if query else ""),
+                headers=self.headers(headers),
                 body=None if body is None else json.dumps(body).encode(),
                 timeout_s=timeout,
             )
@@ -110,7 +111,21 @@ class PlatformClient:
                 return
             offset = following
 
-    def _headers(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+    def address(self, path: str) -> str:
+        """The whole address of a path below ``/api/cli``."""
+        return f"{self.base_url}/api/cli{path}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the platform runs on this machine; proxies are not used then."""
+        return is_loopback(urlsplit(self.base_url).hostname or "")
+
+    def headers(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The headers of a request.
+
+        Raises:
+            OsmosisError: ``extra`` has one that only the client may set (``RESERVED_HEADER_FORBIDDEN``).
+        """
         reserved = [name for name in extra or {} if name.lower() in RESERVED_HEADERS]
         if reserved:
             raise OsmosisError(
@@ -130,18 +145,23 @@ class PlatformClient:
             headers[GIT_HEADER] = self.git_identity
         return headers
 
+    def raise_for(self, status: int, content: bytes) -> NoReturn:
+        """Raise the error of an answer that is no success."""
+        try:
+            body: Any = json.loads(content)
+        except ValueError:
+            body = None
+        text = content.decode("utf-8", errors="replace")
+        raise platform_problem(status, body, text, self.token.source if self.token else None)
+
     def _read(self, answer: Answer) -> dict[str, Any]:
-        body: Any = {}
-        if answer.content:
-            try:
-                body = json.loads(answer.content)
-            except ValueError:
-                body = None
         if not 200 <= answer.status < 300:
-            raise platform_problem(
-                answer.status, body, answer.text, self.token.source if self.token else None
-            )
+            self.raise_for(answer.status, answer.content)
         self._signal(answer)
+        try:
+            body: Any = json.loads(answer.content) if answer.content else {}
+        except ValueError:
+            body = None
         if not isinstance(body, dict):
             raise PlatformError(
                 f"Invalid JSON response from {self.base_url}: expected an object.",
