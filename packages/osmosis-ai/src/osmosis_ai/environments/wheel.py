@@ -8,7 +8,7 @@ import base64
 import hashlib
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -51,25 +51,32 @@ def pack_installed(root: Path) -> SdkWheel:
 def pack(installed: Distribution, target: Path) -> None:
     """Write the wheel of an installed distribution, editable or not."""
     info = f"osmosis_ai-{installed.version}.dist-info"
-    entries = dict(sorted(_files()))
+    entries = dict(sorted(sdk_files()))
     for name in _METADATA:
         text = installed.read_text(name)
         if text is not None:
             entries[f"{info}/{name}"] = text.encode()
-    entries[f"{info}/WHEEL"] = _WHEEL
+    write_wheel(target, info, entries)
+
+
+def write_wheel(target: Path, info: str, entries: Mapping[str, bytes]) -> None:
+    """Write a pure Python wheel of ``entries`` (path to content, with METADATA below ``info``); the same give the same bytes."""
+    complete = dict(entries)
+    complete[f"{info}/WHEEL"] = _WHEEL
     record = "".join(
-        f"{path},sha256={_digest(content)},{len(content)}\n" for path, content in entries.items()
+        f"{path},sha256={_digest(content)},{len(content)}\n" for path, content in complete.items()
     )
-    entries[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
+    complete[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in entries.items():
+        for path, content in complete.items():
             member = zipfile.ZipInfo(path)  # dated 1980, so that the bytes depend on the content alone
             member.compress_type = zipfile.ZIP_DEFLATED
             member.external_attr = 0o644 << 16
             archive.writestr(member, content)
 
 
-def _files() -> Iterator[tuple[str, bytes]]:
+def sdk_files() -> Iterator[tuple[str, bytes]]:
+    """The files of the installed SDK by their path in a wheel."""
     import osmosis_ai
 
     folder = Path(str(osmosis_ai.__file__)).parent
