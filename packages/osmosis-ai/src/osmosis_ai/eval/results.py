@@ -68,6 +68,18 @@ def summarise(
     return {"results": results, "metrics": metrics}
 
 
+def metrics_document(eval_run: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """``metrics.json``: what run it is, and the ``metrics`` of :func:`summarise`, flat."""
+    return {
+        "eval_run": dict(eval_run),
+        "summary": {
+            **metrics["overview"],
+            "reward_stats": metrics["reward_stats"],
+            "pass_at_k": metrics["pass_at_k"],
+        },
+    }
+
+
 def _passes(attempt: Mapping[str, Any], threshold: float) -> bool:
     return attempt.get("reward") is not None and float(attempt["reward"]) >= threshold
 

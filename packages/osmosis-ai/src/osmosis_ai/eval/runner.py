@@ -62,7 +62,8 @@ class EvalRunner:
     """One evaluation. ``work_dir`` must be the same when it is run again after a crash; then only what is missing runs.
 
     ``grace_s`` is how long attempts in hand may go on after a stop. ``trajectory_wait_s`` is how long to wait for the
-    trajectory document of an attempt after its verdict.
+    trajectory document of an attempt after its verdict. ``max_in_flight`` bounds the attempts at a time instead of the config's
+    ``batch_size``; the server's capacity bounds both.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class EvalRunner:
         grace_s: float = GRACE_SEC,
         trajectory_wait_s: float = 10.0,
         server_wait_s: float = 120.0,
+        max_in_flight: int | None = None,
     ) -> None:
         self._rows = rows
         self._config = config.evaluation
         self._policy = policy
         self._sink = sink
         self._grace_s = grace_s
+        self._max_in_flight = max_in_flight
         self._selected = select_rows(len(rows), limit=self._config.limit, seed=config.advanced.seed)
         self._journal = VerdictJournal(work_dir / "verdicts.jsonl")
         self._delivery = Delivery(sink, artifact_root, trajectory_wait_s=trajectory_wait_s)
@@ -156,7 +159,7 @@ class EvalRunner:
                 code="ROLLOUT_SERVER_UNREACHABLE",
             ) from error
         asked = self._config.batch_size
-        wanted = asked * self._config.n if asked else capacity or DEFAULT_CONCURRENCY
+        wanted = self._max_in_flight or (asked * self._config.n if asked else capacity or DEFAULT_CONCURRENCY)
         return max(1, min(wanted, capacity or MAX_CONCURRENCY, MAX_CONCURRENCY))
 
     def _say_what_is_ahead(self, concurrency: int) -> None:

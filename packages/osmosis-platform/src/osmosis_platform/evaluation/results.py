@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from osmosis_ai.eval.results import summarise
+from osmosis_ai.eval.results import metrics_document, summarise
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.runs.models import Run, RunAttempt
 from osmosis_platform.runs.service import duration_ms
@@ -82,12 +82,11 @@ def metrics(session: Session, run: Run) -> dict[str, Any]:
     return {"eval_run_id": run.id, "status": run.status, **found}
 
 
-def metrics_document(session: Session, run: Run) -> dict[str, Any]:
+def metrics_file(session: Session, run: Run) -> dict[str, Any]:
     """`metrics.json`, as it is downloaded."""
-    found = metrics(session, run)
     dataset = session.get(Dataset, run.dataset_id) if run.dataset_id else None
-    return {
-        "eval_run": {
+    return metrics_document(
+        {
             "id": run.id,
             "status": run.status,
             "name": run.name,
@@ -98,9 +97,5 @@ def metrics_document(session: Session, run: Run) -> dict[str, Any]:
             "started_at": run.started_at.isoformat() if run.started_at else None,
             "completed_at": run.completed_at.isoformat() if run.completed_at else None,
         },
-        "summary": {
-            **found["overview"],
-            "reward_stats": found["reward_stats"],
-            "pass_at_k": found["pass_at_k"],
-        },
-    }
+        metrics(session, run),
+    )

@@ -1,8 +1,10 @@
 """``osmosis eval``."""
 
+from typing import Any
+
 import click
 
-from osmosis_ai.cli.options import OVERWRITE, YES, log_page, name, output, paged
+from osmosis_ai.cli.options import CONFIG, OVERWRITE, YES, log_page, name, output, paged
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
 
@@ -13,13 +15,40 @@ def app() -> None:
 
 
 @app.command("submit")
-@click.argument("config_path", type=click.Path(dir_okay=False))
+@CONFIG
 @YES
 def submit(config_path: str, yes: bool) -> Result:
     """Submit an evaluation run from a file below configs/eval/."""
     from osmosis_ai.cli.submit.command import submit_run
 
     return submit_run("eval", config_path, yes=yes)
+
+
+@app.command("run")
+@CONFIG
+@click.option("--name", default=None, help="Name of the run; with the name of an earlier one it goes on.")
+@output("Folder for runs.  [default: .osmosis/evals]")
+@click.option("--dataset-file", metavar="FILE", help="Rows from this file instead of the platform's dataset.")
+@click.option(
+    "--rows", metavar="ROWS", help="Rows to take, such as 3,7,10-20, instead of the config's limit."
+)
+@click.option("--model-url", metavar="URL", help="An OpenAI-compatible server for the model, ending in /v1.")
+@click.option(
+    "--secrets-file", metavar="FILE", help="Values of secrets as NAME=VALUE lines; - is standard input."
+)
+@click.option("--fresh", is_flag=True, help="Put an earlier run of the name aside and begin again.")
+@click.option("--retry-failed", is_flag=True, help="Run failed attempts of an earlier run again.")
+@click.option(
+    "--max-in-flight", type=click.IntRange(1), help="Attempts at a time, instead of the config's batch_size."
+)
+@click.option("--rollout-port", type=click.IntRange(1, 65535), help="Port of the rollout server.")
+@click.option("--verbose", is_flag=True, help="Show the log while it runs.")
+@YES
+def run(**options: Any) -> Result:
+    """Evaluate on this machine: the same runner and results, without the platform."""
+    from osmosis_ai.cli.evaluation.local import LocalOptions, run_locally
+
+    return run_locally(LocalOptions(**options))
 
 
 @app.command("list")

@@ -11,7 +11,7 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import progress, status
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.workspace import open_workspace
-from osmosis_ai.platform.api.client import segment
+from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.api.transfer import download, transfer_client
 from osmosis_ai.platform.errors import PlatformError
 
@@ -29,24 +29,47 @@ def download_dataset(name: str, output: str | None, *, overwrite: bool) -> Opera
     workspace = open_workspace()
     with workspace.client as client:
         with status("Fetching dataset..."):
-            found = client.get(f"/datasets/{segment(name)}")
-            _require_ready(found)
-            answer = client.get(f"/datasets/{segment(name)}/download")
-        url = answer.get("presigned_url") or answer.get("presignedUrl")
-        if not isinstance(url, str):
-            raise PlatformError("The platform gave no address for the file.")
-        target = _target(output, _file_name(answer, found, url))
-        if target.exists() and not overwrite:
-            raise CLIError(
-                f"File already exists: {target}. Use --overwrite to replace it.",
-                details={"path": str(target)},
-            )
-        _fetch(url, target, found.get("file_size"))
+            found = ready_dataset(client, name)
+        target = fetch_dataset(client, found, output, overwrite=overwrite)
     return OperationResult(
         "dataset.download",
         resource={**serializers.dataset(found), "output_path": str(target), **workspace.context},
         message=f"Downloaded {target.name} ({formats.size(target.stat().st_size)}) to {target}",
     )
+
+
+def ready_dataset(client: PlatformClient, name: str) -> dict[str, Any]:
+    """The dataset as the platform describes it.
+
+    Raises:
+        CLIError: its file cannot be downloaded yet, or never.
+    """
+    found = client.get(f"/datasets/{segment(name)}")
+    _require_ready(found)
+    return found
+
+
+def fetch_dataset(
+    client: PlatformClient, found: dict[str, Any], output: str | None, *, overwrite: bool = False
+) -> Path:
+    """Download the file of a dataset; its path.
+
+    Raises:
+        CLIError: the target exists, or its folder does not.
+        PlatformError: the download failed; nothing is left behind.
+    """
+    answer = client.get(f"/datasets/{segment(str(found['id']))}/download")
+    url = answer.get("presigned_url") or answer.get("presignedUrl")
+    if not isinstance(url, str):
+        raise PlatformError("The platform gave no address for the file.")
+    target = _target(output, _file_name(answer, found, url))
+    if target.exists() and not overwrite:
+        raise CLIError(
+            f"File already exists: {target}. Use --overwrite to replace it.",
+            details={"path": str(target)},
+        )
+    _fetch(url, target, found.get("file_size"))
+    return target
 
 
 def _require_ready(found: dict[str, Any]) -> None:

@@ -106,6 +106,42 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     yield lines
 
 
+@contextmanager
+def counter(label: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Progress in things: call the yielded function with (done, total).
+
+    A bar with the time left on a terminal; otherwise a line in steps of ten percent. Nothing in JSON mode.
+    """
+    if mode() is Mode.JSON:
+        yield lambda _done, _total: None
+        return
+    if interactive() and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    shown = -1
+
+    def lines(done: int, total: int) -> None:
+        nonlocal shown
+        percent = 100 if total == 0 else min(100, done * 100 // total) // 10 * 10
+        if percent > shown:
+            shown = percent
+            write_error_line(f"{label}: {done} of {total} {unit}")
+
+    yield lines
+
+
 def _styled(text: str, code: str) -> str:
 
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
