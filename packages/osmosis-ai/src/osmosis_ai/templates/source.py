@@ -38,8 +38,24 @@ def write_workspace(target: Path) -> list[str]:
     if target.exists() and any(entry.name != ".git" for entry in target.iterdir()):
         raise TemplateError(f"{target} is not empty; a new workspace needs an empty folder.", code="CONFLICT")
     source = workspace_source()
-    shutil.copytree(source, target, ignore=_IGNORED, dirs_exist_ok=True)
+    shutil.copytree(source, target, ignore=_IGNORED, dirs_exist_ok=True, symlinks=True)
+    link_skills(target)
     return template_files(source, ".")
+
+
+def link_skills(workspace_dir: Path) -> None:
+    """Make ``.claude/skills/<name>`` a link to each ``.agents/skills/<name>``: some assistants look there. A package cannot
+    carry links, so they are made here; where links are not possible the folder is copied."""
+    for skill in sorted((workspace_dir / ".agents" / "skills").glob("*/SKILL.md")):
+        name = skill.parent.name
+        link = workspace_dir / ".claude" / "skills" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if link.exists() or link.is_symlink():
+            continue
+        try:
+            link.symlink_to(Path("..", "..", ".agents", "skills", name), target_is_directory=True)
+        except OSError:
+            shutil.copytree(skill.parent, link)
 
 
 def template_files(source: Path, folder: str) -> list[str]:
