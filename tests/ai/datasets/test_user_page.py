@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from osmosis_ai.datasets import EXTENSIONS, MAX_FILE_BYTES, MIN_ROWS, validate_file
-from osmosis_ai.datasets.reading import TEXT_COLUMNS
+from osmosis_ai.datasets.row_rules import TEXT_COLUMNS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")

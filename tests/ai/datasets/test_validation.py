@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from osmosis_ai.datasets import RowReader, validate_file
+from osmosis_ai.datasets import RowReader, scan, validate_file
 from osmosis_ai.datasets.indexing import index_file
 
 ROW = {"system_prompt": "s", "user_prompt": "u", "ground_truth": "1"}
@@ -79,10 +79,13 @@ def test_numbers_in_text_columns_keep_their_digits(tmp_path: Path) -> None:
         ('{"system_prompt": "a", "system_prompt": "b", "user_prompt": "u"}', "duplicate key 'system_prompt'"),
         (
             '{"system_prompt": "s", "user_prompt": ["u"]}',
-            "Line 3, column user_prompt: expected text, got list",
+            'Line 3, column user_prompt: expected text, got list: ["u"]',
         ),
         ('["s", "u"]', "Line 3: expected a JSON object, got list"),
-        ('{"system_prompt": "s"', "Line 3, column"),
+        (
+            '{"system_prompt": "s"',
+            "Line 3: invalid JSON (Expecting ',' delimiter at character 22:",
+        ),
         ('{"system_prompt": "\\ud800", "user_prompt": "u"}', "surrogate"),
         ('{"system_prompt": "s"}', "Line 3: missing user_prompt"),
         ('{"system_prompt": "s", "user_prompt": "u", "metadata": {"a": {}}}', "empty nested object at $.a"),
@@ -104,7 +107,7 @@ def test_metadata_types_are_the_same_in_every_row(tmp_path: Path) -> None:
     rows = [{**ROW, "metadata": {"tag": "x"}}] * 200 + [{**ROW, "metadata": {"tag": 3}}]
     report = validate_file(write_jsonl(tmp_path / "m.jsonl", list(rows)))
     assert report.errors == [
-        "Line 201: metadata value type at $.tag is inconsistent across rows (str vs number)"
+        "Line 201, column metadata: value type at $.tag is inconsistent across rows (str vs number): 3"
     ]
 
 
@@ -118,7 +121,7 @@ def test_ragged_csv_and_small_files(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("system_prompt,user_prompt\ns,u\ns,u,extra\n")
     assert validate_file(path).errors == [
-        "Row 3 (line 3): expected 2 columns, got 3",
+        "Row 3: expected 2 columns, got 3",
         "Dataset too small: 2 rows. At least 4 rows are needed.",
     ]
 
@@ -148,11 +151,10 @@ def test_only_the_first_five_errors_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "five.jsonl"
     path.write_text("nope\n" * 9)
     report = validate_file(path)
-    assert len(report.errors) == 1  # the columns cannot even be read
-    path.write_text(json.dumps(ROW) + "\n" + "nope\n" * 9)
-    report = validate_file(path)
     assert len(report.errors) == 6
-    assert "showing first 5 errors of 9" in report.errors[-1]
+    assert report.errors[4].startswith("Line 5: invalid JSON")
+    assert report.errors[-1] == "... (showing first 5 errors); there are 9"
+    assert [problem["line"] for problem in report.problems] == [1, 2, 3, 4, 5]
 
 
 def test_rows_are_read_by_index(tmp_path: Path) -> None:
@@ -162,3 +164,167 @@ def test_rows_are_read_by_index(tmp_path: Path) -> None:
     assert [row.label for row in reader.read([2999, 0, 1500, 0])] == ["2999", "0", "1500", "0"]
     with pytest.raises(IndexError, match="row 3000 is outside"):
         reader.read([3000])
+
+
+def test_places_in_csv_are_rows_and_lines_where_cells_hold_newlines(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    good = '"s\n\r\nmore",u,"{""a"": 1}"\r\n'
+    path.write_bytes(("system_prompt,user_prompt,metadata\r\n" + good * 3 + "s,u,{}x\r\n").encode())
+    report = validate_file(path)
+    assert report.errors == [
+        'Row 5, column metadata: not valid JSON (Extra data at character 3: "{}x"): "{}x" (line 11)'
+    ]
+    assert report.problems == [
+        {
+            "row": 5,
+            "line": 11,
+            "column": "metadata",
+            "value": '"{}x"',
+            "message": 'not valid JSON (Extra data at character 3: "{}x")',
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "File is empty."),
+        (b"\n\n", "File has no header row"),
+        (b"a,b,a\n", "Duplicate column names in the header: a"),
+        (
+            b"system_prompt,prompt\n",
+            "Missing required columns: user_prompt. Required: system_prompt, user_prompt",
+        ),
+        (b"system_prompt,user_prompt\n", "Dataset too small: 0 rows. At least 4 rows are needed."),
+        (
+            b'system_prompt,user_prompt\ns,"u"x\n',
+            "CSV parse error near line 2: ',' expected after '\"'",
+        ),
+        (b'system_prompt,user_prompt\ns,"u\n', "CSV parse error near line 2: unexpected end of data"),
+        (
+            b"system_prompt,user_prompt\ns,ab\xff\n",
+            "File encoding error: line 2, byte 5: not UTF-8 (invalid start byte), near 's,ab\\\\xff\\n'",
+        ),
+    ],
+)
+def test_csv_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "c.csv"
+    path.write_bytes(content)
+    assert validate_file(path).errors[0] == message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n \n", "Dataset too small: 0 rows. At least 4 rows are needed."),
+        (b"\xef\xbb\xbf[]\n", "Line 1: expected a JSON object, got list: []"),
+        (b'\n\n{"user_prompt": "u"}\n', "Missing required columns: system_prompt."),
+        (
+            b'{"system_prompt": "s", "user_prompt": "\xff"}\n',
+            "Line 1: invalid JSON (invalid UTF-8 at byte 40:",
+        ),
+        (b"[" * 100_000 + b"\n", "Line 1: invalid JSON ("),
+        (b'{"a": ' + b"9" * 5000 + b"}\n", "Line 1: invalid JSON (Exceeds the limit"),
+    ],
+)
+def test_jsonl_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(content)
+    assert validate_file(path).errors[0].startswith(message)
+
+
+def test_one_row_cannot_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "array.jsonl"
+    row = json.dumps(ROW).encode()
+    with path.open("wb") as file:
+        file.write(
+            (row + b"\n") * 2 + b"[" + b" " * (scan.MAX_ROW_BYTES * 2) + b"]\n" + b"x\n" + (row + b"\n") * 2
+        )
+    errors = validate_file(path).errors
+    assert errors[0].startswith("Line 3: a row may have at most 16777216 bytes")
+    assert errors[1].startswith("Line 4: invalid JSON")
+    path = tmp_path / "quote.csv"
+    path.write_bytes(
+        b'system_prompt,user_prompt\ns,"u\n' + (b"s" * 4095 + b"\n") * (scan.MAX_ROW_BYTES // 4096)
+    )
+    assert "a row may have at most 16777216 bytes" in validate_file(path).errors[0]
+    assert "is a quote left open?" in validate_file(path).errors[0]
+
+
+def test_all_metadata_empty(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "m.jsonl", [{**ROW, "metadata": {}}] * 5)
+    assert "all sampled metadata objects are empty" in validate_file(path).errors[0]
+
+
+METADATA = [{"n": 1, "tags": [{"a": "x"}, None], "m": [("k", 2)]}, {"n": 2, "tags": [], "m": None}] * 2
+PARQUET_METADATA = pa.struct(
+    [
+        ("n", pa.int64()),
+        ("tags", pa.list_(pa.struct([("a", pa.string())]))),
+        ("m", pa.map_(pa.string(), pa.int8())),
+    ]
+)
+
+
+def parquet(path: Path, **columns: pa.Array) -> Path:
+    text = pa.array(["s"] * 4)
+    pq.write_table(pa.table({"system_prompt": text, "user_prompt": text, **columns}), path)
+    return path
+
+
+def test_parquet_metadata_of_every_kind(tmp_path: Path) -> None:
+    for number, array in enumerate(
+        [
+            pa.array(METADATA, PARQUET_METADATA),
+            pa.array([[("a", 1)], None, [], [("b", 2)]], pa.map_(pa.string(), pa.int64())),
+            pa.nulls(4),
+            pa.array(['{"a": 1}', "", None, " "]),
+            pa.array(['{"a": 1}'] * 4).dictionary_encode(),
+        ]
+    ):
+        read = rows_of(parquet(tmp_path / f"{number}.parquet", metadata=array), tmp_path)
+        if number == 0:
+            assert read[0].metadata == {"n": 1, "tags": [{"a": "x"}, None], "m": {"k": 2}}
+        if number == 1:
+            assert [row.metadata for row in read] == [{"a": 1}, None, None, {"b": 2}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"metadata": pa.array([1, 2, 3, 4])},
+            "Invalid metadata column: must be a struct or JSON-object string",
+        ),
+        ({"ground_truth": pa.array([1.5] * 4)}, "Column ground_truth: expected strings, got double"),
+        ({"label": pa.array([True] * 4)}, "Column label: expected strings, got bool"),
+        (
+            {"metadata": pa.array(['{"a": 1}', "[1]", None, None])},
+            "Row 2, column metadata: must be a JSON object",
+        ),
+        (
+            {"metadata": pa.array([[("a", 1), ("a", 2)]] + [None] * 3, pa.map_(pa.string(), pa.int64()))},
+            "Row 1, column metadata: duplicate key",
+        ),
+        (
+            {"metadata": pa.array([{"t": 5}] * 4, pa.struct([("t", pa.timestamp("s"))]))},
+            "Row 1, column metadata: value at $.t cannot be written as JSON (datetime)",
+        ),
+        (
+            {"label": pa.Array.from_buffers(pa.string(), 4, pa.array([b"a", b"b", b"\xff", b"d"]).buffers())},
+            "Row 3, column label: not UTF-8 at byte 1",
+        ),
+    ],
+)
+def test_parquet_columns_that_are_refused(tmp_path: Path, columns: dict[str, pa.Array], message: str) -> None:
+    assert validate_file(parquet(tmp_path / "p.parquet", **columns)).errors[0].startswith(message)
+
+
+def test_parquet_without_rows_or_columns(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    pq.write_table(
+        pa.table({"system_prompt": pa.array([], pa.string()), "user_prompt": pa.array([], pa.string())}), path
+    )
+    assert validate_file(path).errors == ["Parquet file has no rows"]
+    pq.write_table(pa.table({}), path)
+    assert validate_file(path).errors == ["Parquet file has no columns"]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.datasets.rows import COLUMNS
-from osmosis_ai.datasets.validation import ColumnRule, ValidationReport, validate_file
+from osmosis_ai.datasets.scan import ColumnRule
+from osmosis_ai.datasets.validation import ValidationReport, validate_file
 
 ROW_GROUP = 1024
 PREVIEW_ROWS = 50
