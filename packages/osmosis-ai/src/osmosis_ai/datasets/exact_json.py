@@ -15,7 +15,6 @@ from pydantic_core import from_json
 from osmosis_ai.datasets.problems import shown
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_SPACED_COLONS = (b" :", b"\t:", b"\r:", b"\n:")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _AROUND = 15
@@ -66,7 +65,13 @@ def colons_fit(raw: bytes, keys: int) -> bool:
     """
     if keys == 0 or raw.count(b":") == keys:
         return True
-    if raw.count(b'":') == keys and not any(colon in raw for colon in _SPACED_COLONS):
+    if (
+        raw.count(b'":') == keys
+        and b" :" not in raw
+        and b"\t:" not in raw
+        and b"\r:" not in raw
+        and b"\n:" not in raw
+    ):
         return True
     return _STRING.sub(b"", raw).count(b":") == keys
 

@@ -221,6 +221,8 @@ def process(platform: Platform, dataset_id: str) -> None:
         dataset.rows_sha256 = rows_blob.sha256
         dataset.row_count, dataset.columns = indexed.report.row_count, indexed.report.columns
         dataset.preview, dataset.status, dataset.error = indexed.preview, "uploaded", None
+        for message in indexed.report.warnings:
+            add_log(session, dataset.id, message, level="warning", step="processing")
         add_log(session, dataset.id, f"Ready: {dataset.row_count} rows", step="processing")
         if dataset.replaces_id:
             older = session.get_one(Dataset, dataset.replaces_id)
@@ -229,9 +231,10 @@ def process(platform: Platform, dataset_id: str) -> None:
 
 def _fail(session: Session, dataset: Dataset, indexed: IndexedDataset) -> None:
     dataset.status = "error"
-    dataset.error = "; ".join(indexed.report.errors)
+    file = f"{dataset.name}.{dataset.extension}"
+    dataset.error = f"{file}: " + "; ".join(indexed.report.errors)
     for message in indexed.report.errors:
-        add_log(session, dataset.id, message, level="error", step="processing")
+        add_log(session, dataset.id, f"{file}: {message}", level="error", step="processing")
 
 
 def _scratch(platform: Platform) -> Path:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output import formats
+from osmosis_ai.cli.output.messages import progress
 from osmosis_ai.cli.output.results import DetailResult
-from osmosis_ai.datasets import EXTENSIONS, MAX_FILE_BYTES, validate_file
+from osmosis_ai.datasets import EXTENSIONS, MAX_FILE_BYTES, ValidationReport, validate_file
+
+_SHOW_PROGRESS_FROM_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,21 @@ def check_file(file: str, heading: str) -> CheckedFile:
         raise CLIError(
             f"File is too large: {formats.size(size)}. The limit is {formats.size(MAX_FILE_BYTES)}."
         )
-    report = validate_file(path)
+    report = _read_all(path, size)
     if report.errors:
         bullets = "\n".join(f"  - {error}" for error in report.errors)
-        raise CLIError(f"{heading}\n{bullets}", details={"file": str(path), "errors": report.errors})
+        raise CLIError(
+            f"{heading} {path.name}\n{bullets}",
+            details={"file": str(path), "errors": report.errors, "problems": report.problems},
+        )
     return CheckedFile(path, extension, size, report.warnings)
+
+
+def _read_all(path: Path, size: int) -> ValidationReport:
+    if size < _SHOW_PROGRESS_FROM_BYTES:
+        return validate_file(path)
+    with progress("Checking", size) as show:
+        return validate_file(path, progress=show)
 
 
 def validate_dataset(file: str) -> DetailResult:
