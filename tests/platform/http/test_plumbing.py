@@ -58,6 +58,9 @@ def test_wrong_method_is_an_envelope(client: httpx.Client) -> None:
     answer = client.put("/api/cli/device/token")
     assert answer.status_code == 405
     assert answer.json()["code"] == "METHOD_NOT_ALLOWED"
+    assert answer.headers["allow"] == "POST"
+    several = client.put("/api/cli/environment-secrets")
+    assert several.headers["allow"] == "DELETE, GET, POST", "of all routes at that path"
 
 
 def test_no_redirect_to_a_trailing_slash(client: httpx.Client) -> None:

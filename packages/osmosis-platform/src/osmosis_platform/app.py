@@ -17,7 +17,7 @@ from osmosis_platform.evaluation import api as evaluation_api
 from osmosis_platform.http.body_limit import BodyLimit
 from osmosis_platform.http.errors import install_error_handlers
 from osmosis_platform.http.middleware import RequestMiddleware
-from osmosis_platform.http.openapi import REFUSALS
+from osmosis_platform.http.openapi import ErrorBody, refusals
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
 from osmosis_platform.inference import api as inference_api
@@ -71,7 +71,7 @@ def create_app(platform: Platform) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=REFUSALS,
+        responses=refusals(ErrorBody),
         dependencies=[Depends(restore_slashes)],
     )
     app.state.platform = platform

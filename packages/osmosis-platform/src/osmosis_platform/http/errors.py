@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from osmosis_platform.errors import InvalidInput, PlatformError
@@ -51,7 +52,21 @@ async def _http_error(request: Request, error: Exception) -> Response:
     else:
         text = str(error.detail)
     failure = PlatformError(text, code=code, status=error.status_code)
-    return error_response(request, failure, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_methods_at(request)))
+    return error_response(request, failure, headers)
+
+
+def _methods_at(request: Request) -> set[str]:
+    """Every method of this path: several routes may share it, and the one that refused knows only its own."""
+    path = request.scope["path"]
+    found: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        pattern = getattr(route, "path_regex", None)
+        if pattern is not None and pattern.match(path):
+            found |= set(route.methods or ())
+    return found
 
 
 def invalid_input(problems: Sequence[Any]) -> InvalidInput:

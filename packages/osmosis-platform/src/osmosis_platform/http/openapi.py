@@ -46,8 +46,12 @@ _MEANINGS = {
     503: "A part of the platform is not there right now.",
     507: "The platform's disk is full.",
 }
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    **{status: {"model": ErrorBody, "description": text} for status, text in _MEANINGS.items()},
-    426: {"model": TooOld, "description": "The command line is too old for this platform."},
-    "default": {"model": ErrorBody, "description": "Any other failure."},
-}
+
+
+def refusals(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """The answers other than success, with `model` as their body."""
+    return {
+        **{status: {"model": model, "description": text} for status, text in _MEANINGS.items()},
+        426: {"model": TooOld, "description": "The command line is too old for this platform."},
+        "default": {"model": model, "description": "Any other failure."},
+    }

@@ -12,17 +12,25 @@ from typing import Any
 
 import httpx
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, PlatformError, Unavailable
+from osmosis_platform.http.openapi import refusals
 from osmosis_platform.http.scope import PlatformDep, bearer_token, client_address
 from osmosis_platform.inference.catalogue import Target, find_target, models_body
 from osmosis_platform.inference.keys import authenticate_key, mark_key_used
+from osmosis_platform.inference.wire import CHAT_REQUEST, ErrorObject
 
-router = APIRouter(prefix="/v1", tags=["inference"])
+router = APIRouter(
+    prefix="/v1",
+    tags=["inference"],
+    responses=refusals(ErrorObject),
+    dependencies=[Depends(HTTPBearer(auto_error=False, scheme_name="API key"))],
+)
 
 # A model may think for minutes; only the connection has to be quick.
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
@@ -48,7 +56,7 @@ def get_models(request: Request, platform: PlatformDep) -> Response:
         return error_object(error)
 
 
-@router.post("/chat/completions")
+@router.post("/chat/completions", openapi_extra=CHAT_REQUEST)
 async def chat_completions(request: Request, platform: PlatformDep) -> Response:
     """One completion; with `"stream": true` as server-sent events, passed on as they come."""
     try:
