@@ -1,7 +1,32 @@
-"""SDK and command line of Osmosis. The rollout SDK is :mod:`osmosis_ai.rollout`."""
+"""SDK and command line of Osmosis. The rollout SDK is :mod:`osmosis_ai.rollout`.
+
+The names of :mod:`osmosis_ai.eval.rubric` are here too, loaded on first use. ``evaluate_rubric`` needs the ``rubric`` extra and is
+left out of ``__all__``, so that ``from osmosis_ai import *`` works without it.
+"""
+
+from typing import TYPE_CHECKING
 
 from osmosis_ai.consts import PACKAGE_VERSION
+from osmosis_ai.lazy_facade import lazy_facade
+
+if TYPE_CHECKING:
+    from osmosis_ai.eval.rubric.engine import evaluate_rubric as evaluate_rubric
+    from osmosis_ai.eval.rubric.errors import MissingAPIKeyError, ModelNotFoundError, ProviderRequestError
+    from osmosis_ai.eval.rubric.result import RubricResult
 
 __version__ = PACKAGE_VERSION
 
-__all__ = ["__version__"]
+__all__ = ["MissingAPIKeyError", "ModelNotFoundError", "ProviderRequestError", "RubricResult", "__version__"]
+
+_RUBRIC = "osmosis_ai.eval.rubric"
+__getattr__, __dir__ = lazy_facade(
+    __name__,
+    {
+        "MissingAPIKeyError": f"{_RUBRIC}.errors",
+        "ModelNotFoundError": f"{_RUBRIC}.errors",
+        "ProviderRequestError": f"{_RUBRIC}.errors",
+        "RubricResult": f"{_RUBRIC}.result",
+        "evaluate_rubric": f"{_RUBRIC}.engine",
+    },
+    needs="rubric",
+)

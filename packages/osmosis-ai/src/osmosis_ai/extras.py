@@ -14,6 +14,10 @@ EXTRA_MODULES: dict[str, frozenset[str]] = {
 }
 
 
+class MissingExtraError(ModuleNotFoundError):
+    """A module of an extra is not installed; the text says how to install it."""
+
+
 @contextmanager
 def extra(name: str) -> Iterator[None]:
     """Turn a failed import of a module of the extra into an error that says how to install it.
@@ -21,7 +25,7 @@ def extra(name: str) -> Iterator[None]:
     A missing module that does not belong to the extra is raised unchanged: it is another problem.
 
     Raises:
-        ModuleNotFoundError: with ``pip install "osmosis-ai[<extra>]"`` in its text and the missing top-level module as ``name``.
+        MissingExtraError: with ``pip install "osmosis-ai[<extra>]"`` in its text and the missing top-level module as ``name``.
     """
     try:
         yield
@@ -29,8 +33,8 @@ def extra(name: str) -> Iterator[None]:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA_MODULES[name]:
             raise
-        raise ModuleNotFoundError(
-            f"the module '{missing}' is not installed; it comes with the extra '{name}': "
+        raise MissingExtraError(
+            f"The module '{missing}' is not installed; it comes with the extra '{name}': "
             f'pip install "osmosis-ai[{name}]"',
             name=missing,
         ) from error

@@ -24,6 +24,7 @@ from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.output.visible import visible
 from osmosis_ai.cli.tree import Interrupted, command_label, root
 from osmosis_ai.errors import OsmosisError
+from osmosis_ai.extras import MissingExtraError
 
 _INTERNAL_TEXT = "An unexpected internal error occurred. Set OSMOSIS_DEBUG=1 for a traceback."
 _EXTRA_ARGUMENT = re.compile(r"^Got unexpected extra arguments? \(")
@@ -47,6 +48,9 @@ def run(arguments: list[str], *, conflicting_modes: bool = False) -> int:
         raise KeyboardInterrupt from stop  # the entry point answers all of them
     except OsmosisError as error:
         return _show(label, error)
+    except MissingExtraError as error:
+        show_error(label, "VALIDATION", str(error), {"module": error.name})
+        return EXIT_ERROR
     except BrokenPipeError:
         # The reader of a pipe went away; nobody is left to tell. Keeps the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -110,3 +110,27 @@ def stop(name: str, yes: bool) -> Result:
     from osmosis_ai.cli.stop import stop_run
 
     return stop_run("eval", name, yes=yes)
+
+
+@app.command("rubric")
+@click.option(
+    "-d", "--data", required=True, metavar="FILE", help="Conversations or texts, one JSON object a line."
+)
+@click.option("-r", "--rubric", required=True, metavar="TEXT", help="The rubric, or @FILE.")
+@click.option("--model", required=True, metavar="MODEL", help="The judge, such as openai/gpt-5-mini.")
+@click.option(
+    "-n", "--number", type=int, default=1, show_default=True, help="How often each record is judged."
+)
+@output("File or folder for the report as JSON.")
+@click.option("--api-key", metavar="KEY", help="API key; better set the provider's environment variable.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Limit of one request.  [default: 30 to 60]")
+@click.option("--score-min", type=float, default=0.0, show_default=True, help="Lowest score.")
+@click.option("--score-max", type=float, default=1.0, show_default=True, help="Highest score.")
+def rubric(output: str | None, **options: Any) -> Result:
+    """Let a language model score texts against a rubric. Runs here; needs no platform."""
+    from osmosis_ai.extras import extra
+
+    with extra("rubric"):
+        from osmosis_ai.eval.rubric.cli import RubricCommand
+
+    return RubricCommand().run(output_path=output, **options)

@@ -1,12 +1,11 @@
 """Model calls through LiteLLM, for policies of other providers."""
 
-import importlib
 import logging
-import os
 from typing import Any, Protocol
 
 from fastapi import APIRouter
 
+from osmosis_ai.litellm_import import load_litellm
 from osmosis_ai.rollout.controller.chat import ChatError, TransientChatError
 from osmosis_ai.rollout.controller.chat_router import ChatEndpoint
 from osmosis_ai.rollout.controller.usage import UsageLedger
@@ -36,18 +35,8 @@ class _LiteLLM(Protocol):
 
 
 def _get_litellm() -> _LiteLLM:
-    """Import LiteLLM at its first use: it takes seconds and 200 MB. Its price table is not fetched from the network."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    try:
-        module: Any = importlib.import_module("litellm")
-    except ModuleNotFoundError as error:
-        if error.name != "litellm":
-            raise
-        raise ModuleNotFoundError(
-            'models of other providers need LiteLLM: pip install "osmosis-ai[eval-run]"', name="litellm"
-        ) from error
-    module.suppress_debug_info = True
-    return module  # type: ignore[no-any-return]
+    module: _LiteLLM = load_litellm("eval-run")
+    return module
 
 
 class LiteLLMBridge:
