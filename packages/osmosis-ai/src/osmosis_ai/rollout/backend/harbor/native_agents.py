@@ -1,0 +1,93 @@
+"""Harbor's own agents that a rollout may use, and how each is pointed at the policy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harbor.models.trial.config import AgentConfig
+
+# Clients of chat endpoints refuse to start without a key.
+NO_KEY = "dummy"
+
+
+@dataclass(frozen=True)
+class NativeAgent:
+    """An agent by its name at Harbor. ``wire`` gives it the address and the key of the policy; None: it calls no model."""
+
+    name: str
+    wire: Callable[[AgentConfig, str, str], None] | None
+
+    @property
+    def trainable(self) -> bool:
+        """Whether its trajectory comes from the policy."""
+        return self.wire is not None
+
+    def configure(
+        self,
+        *,
+        model_name: str,
+        kwargs: Mapping[str, Any],
+        chat_completions_url: str,
+        api_key: str | None,
+    ) -> AgentConfig:
+        """Harbor's configuration of the agent. The policy's address and key win over ``kwargs``.
+
+        Raises:
+            ValueError: for an agent that calls a model, without an address.
+        """
+        config = self.unwired(model_name=model_name, kwargs=kwargs)
+        if self.wire is None:
+            return config
+        if not chat_completions_url:
+            raise ValueError(
+                f"the agent {self.name!r} needs a chat_completions_url: run the backend behind create_rollout_server, or "
+                "inside a RolloutContext"
+            )
+        self.wire(config, chat_completions_url, api_key or NO_KEY)
+        return config
+
+    def unwired(self, *, model_name: str, kwargs: Mapping[str, Any]) -> AgentConfig:
+        """The configuration without address and key, good for installing the agent."""
+        own = dict(kwargs)
+        env = dict(own.pop("extra_env", None) or {})
+        return AgentConfig(name=self.name, model_name=model_name, kwargs=own, env=env)
+
+
+def _wire_terminus(config: AgentConfig, url: str, key: str) -> None:
+    llm_kwargs = {**(config.kwargs.get("llm_kwargs") or {}), "api_key": key}
+    # A summary would break the one conversation that is trained on.
+    config.kwargs.update(api_base=url, llm_kwargs=llm_kwargs, enable_summarize=False)
+
+
+def _wire_mini_swe(config: AgentConfig, url: str, key: str) -> None:
+    config.env.update(
+        OPENAI_API_BASE=url,
+        OPENAI_BASE_URL=url,
+        OPENAI_API_KEY=key,
+        # The policy has no price.
+        MSWEA_COST_TRACKING="ignore_errors",
+    )
+
+
+NATIVE_AGENTS = {
+    agent.name: agent
+    for agent in (
+        NativeAgent("terminus-2", _wire_terminus),
+        NativeAgent("mini-swe-agent", _wire_mini_swe),
+        NativeAgent("oracle", None),
+    )
+}
+
+
+def native_agent(name: str) -> NativeAgent:
+    """The agent of that name.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    agent = NATIVE_AGENTS.get(name)
+    if agent is None:
+        raise ValueError(
+            f"unknown native agent {name!r}: expected one of {', '.join(sorted(NATIVE_AGENTS))}, or 'module:Class' for a workflow"
+        )
+    return agent
