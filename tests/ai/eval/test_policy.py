@@ -180,5 +180,5 @@ async def test_credentials_do_not_appear_in_messages(litellm):
 
 async def test_a_missing_litellm_fails_early(monkeypatch):
     monkeypatch.setitem(sys.modules, "litellm", None)
-    with pytest.raises(PolicyUnusableError, match=r"osmosis-ai\[eval\]"):
+    with pytest.raises(PolicyUnusableError, match=r"osmosis-ai\[eval-run\]"):
         await ProviderPolicy("openai/gpt-x", {}).preflight()
