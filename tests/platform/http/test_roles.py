@@ -1,0 +1,292 @@
+"""Who may do what: a row for every route of the application. A route without a row fails here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import iter_route_contexts
+from fastapi.testclient import TestClient
+
+from osmosis_platform.accounts import sessions
+from osmosis_platform.accounts.tokens import create_token
+from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.app import create_app
+from osmosis_platform.context import Platform
+from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.runs.models import Run, RunAttempt
+
+PEOPLE = ("ada", "amy", "max", "eve", "nobody")  # owner, admin, member, outsider, no credentials
+
+
+@dataclass(frozen=True)
+class Row:
+    """`rule`: who may. `ok`: the status for those. `path`: values of its parameters. `json`, `form`: what is sent.
+
+    public: everybody, without credentials. person: whoever is signed in. member, admin: of the workspace, with at least that role.
+    other: a credential of another kind decides (run token, API key, signature), so that none of these people may.
+    """
+
+    rule: str
+    ok: int = 200
+    path: dict[str, str] = field(default_factory=dict)
+    json: Any = None
+    form: dict[str, str] | None = None
+    query: str = ""
+
+
+def member(ok: int = 200, **more: Any) -> Row:
+    return Row("member", ok, **more)
+
+
+SHA = hashlib.sha256(b"").hexdigest()
+FILE = {"file_name": "more", "file_size": 10, "extension": "jsonl"}
+RUN, TRAINING = {"name_or_id": "RUN"}, {"name_or_id": "TRAINING"}
+BENCHMARK = {
+    "experiment_config": {"benchmark": "x"},
+    "agents": [{"model": {"type": "hosted", "base_model": "a", "lora_model_name": "b"}}],
+}
+API = {
+    "GET /openapi.json": Row("public"),
+    "GET /health": Row("public"),
+    "POST /api/cli/device/authorize": Row("public", json={"deviceName": "laptop"}),
+    "POST /api/cli/device/token": Row("public", 400, json={"device_code": "osd_unknown"}),
+    "GET /api/cli/verify": Row("person"),
+    "DELETE /api/cli/tokens/{token_id}": Row("person", 204, path={"token_id": "OWN_TOKEN"}),
+    "GET /api/cli/workspaces": Row("person"),
+    "GET /api/cli/quickstart": member(query="organizationId=WORKSPACE"),
+    "POST /api/cli/quickstart": member(json={"organizationId": "WORKSPACE", "intent": "train"}),
+    "GET /api/cli/environment-secrets": member(),
+    "POST /api/cli/environment-secrets": Row(
+        "admin", json={"name": "A_KEY", "value": "v", "scope": "workspace"}
+    ),
+    "DELETE /api/cli/environment-secrets": Row("admin", 404, json={"name": "NONE", "scope": "workspace"}),
+    "POST /api/cli/datasets": member(409, json={**FILE, "file_name": "sums"}),
+    "GET /api/cli/datasets": member(),
+    "GET /api/cli/datasets/{name_or_id}": member(path={"name_or_id": "sums"}),
+    "POST /api/cli/datasets/{dataset_id}/complete": member(409, path={"dataset_id": "DATASET"}, json={}),
+    "POST /api/cli/datasets/{dataset_id}/abort": member(path={"dataset_id": "DATASET"}),
+    "GET /api/cli/datasets/{name_or_id}/download": member(path={"name_or_id": "sums"}),
+    "GET /api/cli/datasets/{name_or_id}/logs": member(path={"name_or_id": "sums"}),
+    "GET /api/cli/rollouts": member(),
+    "POST /api/cli/eval-runs/imports": member(400, json={}),
+    "POST /api/cli/eval-runs/imports/{session_id}/uploads": member(
+        404, path={"session_id": "s"}, json={"paths": ["index.jsonl"]}
+    ),
+    "POST /api/cli/eval-runs/imports/{session_id}/uploads/complete": member(
+        404, path={"session_id": "s"}, json={"path": "index.jsonl"}
+    ),
+    "POST /api/cli/eval-runs/imports/{session_id}/finalize": member(404, path={"session_id": "s"}),
+    "POST /api/cli/eval-runs": member(201, json="SUBMIT"),
+    "GET /api/cli/eval-runs": member(),
+    "GET /api/cli/eval-runs/{name_or_id}": member(path=RUN),
+    "GET /api/cli/eval-runs/{name_or_id}/metrics": member(path=RUN),
+    "GET /api/cli/eval-runs/{name_or_id}/logs": member(path=RUN),
+    "POST /api/cli/eval-runs/{name_or_id}/stop": member(path=RUN),
+    "GET /api/cli/eval-runs/{name_or_id}/samples/manifest": member(path=RUN),
+    "POST /api/cli/eval-runs/{name_or_id}/samples/download-urls": member(
+        404, path=RUN, json={"items": [{"path": "x"}]}
+    ),
+    "POST /api/cli/eval-runs/{name_or_id}/retry": member(path=RUN),
+    "POST /api/cli/training-runs": member(201, json="SUBMIT"),
+    "GET /api/cli/training-runs": member(),
+    "GET /api/cli/training-runs/{name_or_id}": member(path=TRAINING),
+    "GET /api/cli/training-runs/{name_or_id}/metrics": member(path=TRAINING),
+    "GET /api/cli/training-runs/{name_or_id}/logs": member(path=TRAINING),
+    "POST /api/cli/training-runs/{name_or_id}/stop": member(path=TRAINING),
+    "GET /api/cli/training-runs/{name_or_id}/checkpoints": member(path=TRAINING),
+    "GET /api/cli/models/base": member(),
+    "GET /api/cli/models/base/{name_or_path}": member(path={"name_or_path": "tiny%2Fmodel"}),
+    "GET /api/cli/models/lora": member(),
+    "GET /api/cli/models/{name}": member(path={"name": "LORA"}),
+    "POST /api/cli/models/{name}/deploy": member(404, path={"name": "none"}),
+    "POST /api/cli/models/{name}/undeploy": member(path={"name": "LORA"}),
+    "GET /api/cli/benchmarks": member(),
+    "GET /api/cli/benchmarks/{name_or_id}": member(404, path={"name_or_id": "x"}),
+    "POST /api/cli/benchmark-runs": member(404, json=BENCHMARK),
+    "GET /api/cli/benchmark-runs": member(),
+    "GET /api/cli/benchmark-runs/{name_or_id}": member(404, path={"name_or_id": "x"}),
+    "GET /api/cli/benchmark-runs/{name_or_id}/logs": member(404, path={"name_or_id": "x"}),
+    "GET /api/cli/benchmark-runs/{name_or_id}/outputs/manifest": member(404, path={"name_or_id": "x"}),
+    "POST /api/cli/benchmark-runs/{name_or_id}/outputs/download-urls": member(
+        404, path={"name_or_id": "x"}, json={"items": [{"path": "x"}]}
+    ),
+    "POST /api/cli/benchmark-runs/{name_or_id}/stop": member(404, path={"name_or_id": "x"}),
+}
+OTHER = {
+    "POST /api/runs/{run_id}/events": Row("other", 401, path={"run_id": "RUN"}, json={"events": []}),
+    "PUT /api/runs/{run_id}/blobs/{sha256}": Row("other", 401, path={"run_id": "RUN", "sha256": SHA}),
+    "GET /api/runs/{run_id}/attempts": Row("other", 401, path={"run_id": "RUN"}),
+    "GET /v1/models": Row("other", 401),
+    "POST /v1/chat/completions": Row("other", 401, json={"model": "tiny/model", "messages": []}),
+    "GET /blobs/{sha256}": Row("other", 403, path={"sha256": SHA}),
+    "PUT /uploads/{upload_id}/{part}": Row("other", 403, path={"upload_id": "u", "part": "1"}),
+}
+GIT = {  # git's own program answers: a POST there is none of its requests
+    f"{method} /git/{{owner}}/{{repo}}.git/{{tail:path}}": member(
+        ok,
+        path={"owner": "acme", "repo": "agents", "tail:path": "info/refs"},
+        query="service=git-upload-pack",
+    )
+    for method, ok in (("GET", 200), ("POST", 400))
+}
+PAGES = {
+    "GET /": Row("person", 303),
+    "GET /sign-in": Row("public"),
+    "POST /sign-in": Row("public", 401, form={"email": "x@example.com", "password": "wrong"}),
+    "GET /device": Row("person"),
+    "POST /device": Row("person", 404, form={"user_code": "AAAA-AAAA", "answer": "deny"}),
+    "GET /{workspace}": member(),
+    "GET /{workspace}/datasets": member(),
+    "GET /{workspace}/datasets/{name_or_id}": member(path={"name_or_id": "sums"}),
+    "GET /{workspace}/rollouts": member(),
+    "GET /{workspace}/{room:room}": member(path={"room:room": "evaluation"}),
+    "GET /{workspace}/{room:room}/{name_or_id}": member(path={"room:room": "evaluation", **RUN}),
+    "POST /{workspace}/{room:room}/{name_or_id}/stop": member(303, path={"room:room": "evaluation", **RUN}, form={}),
+    "GET /{workspace}/evaluation/{name_or_id}/attempts/{row_index}/{run_index}": member(
+        path={**RUN, "row_index": "0", "run_index": "0"}
+    ),
+    "GET /{workspace}/models": member(),
+    "POST /{workspace}/models/{model_id}/{action}": member(
+        303, path={"model_id": "LORA", "action": "undeploy"}, form={}
+    ),
+    "GET /{workspace}/secrets": member(),
+    "POST /sign-out": Row("person", 303, form={}),  # last: it ends the session
+}  # fmt: skip
+ROWS = {**API, **OTHER, **GIT, **PAGES}
+
+
+@pytest.fixture
+def routes(platform: Platform) -> set[str]:
+    return {
+        f"{method} {route.path}"
+        for route in iter_route_contexts(create_app(platform).routes)
+        for method in set(route.methods or ()) - {"HEAD"}
+    }
+
+
+def test_every_route_has_a_row(routes: set[str]) -> None:
+    assert routes - ROWS.keys() == set(), "say in this table who may use them"
+    assert ROWS.keys() - routes == set(), "these rows are of routes that are gone"
+
+
+@dataclass
+class Stage:
+    """The platform with something of everything in `acme`, and a client for each person."""
+
+    clients: dict[str, httpx.Client]
+    csrf: dict[str, str]
+    tokens: dict[str, str]
+    values: dict[str, str]
+    submit: dict[str, object]
+
+    def ask(self, who: str, label: str, row: Row) -> httpx.Response:
+        """Send the row's request as this person."""
+        method, path = label.split(" ")
+        path = path.replace("{workspace}", "acme")
+        for name, value in row.path.items():
+            path = path.replace(f"{{{name}}}", self.fill(who, value))
+        assert "{" not in path, path
+        given: dict[str, Any] = {}
+        if row.json is not None:
+            given["json"] = self.submit if row.json == "SUBMIT" else self.filled(who, row.json)
+        if row.form is not None:
+            given["data"] = {**row.form, "csrf": self.csrf.get(who, "")}
+        if label in GIT and who in self.tokens:
+            given["auth"] = ("git", self.tokens[who])
+        return self.clients[who].request(
+            method, f"{path}?{self.fill(who, row.query)}", follow_redirects=False, **given
+        )
+
+    def fill(self, who: str, text: str) -> str:
+        """The text with the names of this stage."""
+        for name, value in {**self.values, "OWN_TOKEN": self.values.get(f"TOKEN {who}", "none")}.items():
+            text = text.replace(name, value)
+        return text
+
+    def filled(self, who: str, value: Any) -> Any:
+        """A request body with the names of this stage."""
+        if isinstance(value, dict):
+            return {key: self.filled(who, item) for key, item in value.items()}
+        return self.fill(who, value) if isinstance(value, str) else value
+
+
+@pytest.fixture
+def stage(platform: Platform, workshop: Any) -> Iterator[Stage]:
+    town = workshop.town
+    clients, csrf, tokens, values = {}, {}, {}, {"WORKSPACE": town.acme.id}
+    app = create_app(platform)
+    for who in PEOPLE:
+        clients[who] = TestClient(app, raise_server_exceptions=False)
+        if who == "nobody":
+            clients[who].headers["X-Osmosis-Workspace"] = "acme"
+            continue
+        person = getattr(town, who)
+        clients[who].headers.update(person.scoped())
+        with platform.database.write() as session:
+            signed = sessions.start_session(session, person.user, 1)
+            spare = create_token(session, person.user.id, name="spare")[0]
+            csrf[who], values[f"TOKEN {who}"] = signed.session.csrf_token, spare.id
+        clients[who].cookies.set(sessions.COOKIE, signed.cookie)
+        tokens[who] = person.token
+    ada = clients["ada"]
+    submit = workshop.body("tiny/model")
+    values["RUN"] = ada.post("/api/cli/eval-runs", json=submit).json()["id"]
+    values["TRAINING"] = ada.post("/api/cli/training-runs", json=submit).json()["id"]
+    values["DATASET"] = ada.post("/api/cli/datasets", json=FILE).json()["id"]
+    blob = platform.blobs.put_bytes(b"x").sha256
+    with platform.database.write() as session:
+        session.get_one(Dataset, workshop.dataset_id).source_sha256 = blob
+        lora = LoraModel(
+            workspace_id=town.acme.id, name="lora", base_model_id=workshop.base_model_id,
+            run_id=session.get_one(Run, values["TRAINING"]).id, step=1, blob_sha256=blob,
+        )  # fmt: skip
+        session.add(lora)
+        session.add(
+            RunAttempt(run_id=values["RUN"], row_index=0, run_index=0, rollout_id="r", status="success")
+        )
+        session.flush()
+        values["LORA"] = lora.id
+    yield Stage(clients, csrf, tokens, values, submit)
+    for client in clients.values():
+        client.close()
+
+
+def expected(who: str, label: str, row: Row) -> set[int]:
+    if row.rule in ("public", "other"):
+        return {row.ok}
+    if who == "nobody":
+        return {401}
+    if row.rule == "person":
+        return {row.ok}
+    if who == "eve":
+        page = label in PAGES or label in GIT or "quickstart" in label
+        return {404 if page else 403}
+    if row.rule == "admin" and who == "max":
+        return {403}
+    return {row.ok}
+
+
+def test_everybody_gets_what_their_role_allows(stage: Stage) -> None:
+    wrong = []
+    for label, row in ROWS.items():
+        for who in PEOPLE:
+            answer = stage.ask(who, label, row)
+            if answer.status_code not in expected(who, label, row):
+                wrong.append(f"{label} as {who}: {answer.status_code} {answer.text[:200]}")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_ids_of_another_workspace_are_not_found(stage: Stage) -> None:
+    stage.clients["eve"].headers["X-Osmosis-Workspace"] = "other"
+    wrong = [
+        f"{label}: {answer.status_code} {answer.text[:200]}"
+        for label, row in API.items()
+        if row.rule == "member" and {"RUN", "TRAINING", "DATASET", "LORA", "sums"} & set(row.path.values())
+        if (answer := stage.ask("eve", label, row)).status_code != 404
+    ]
+    assert wrong == [], "\n".join(wrong)
