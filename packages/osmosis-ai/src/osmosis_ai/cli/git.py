@@ -17,7 +17,8 @@ def run_git(folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str
         answer = subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",  # folders may have any name
             timeout=timeout_s,
             env=environment,
             check=False,

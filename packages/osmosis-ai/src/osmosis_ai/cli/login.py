@@ -6,12 +6,11 @@ from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output.messages import notice, status, warn
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import OperationResult
-from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.api.client import PlatformClient
-from osmosis_ai.platform.auth.account import Account, parse_account, revoke, verify
+from osmosis_ai.platform.auth.account import Account, revoke, verify
 from osmosis_ai.platform.auth.current import Source, Token, environment_token
 from osmosis_ai.platform.auth.device import authorize, wait_for_token
-from osmosis_ai.platform.auth.store import Login, delete_login, load_login, save_login, set_aside_damaged_file
+from osmosis_ai.platform.auth.store import Login, save_login, set_aside_damaged_file
 from osmosis_ai.platform.errors import AuthError, PlatformError
 from osmosis_ai.platform.urls import platform_url
 
@@ -57,6 +56,8 @@ def _verify_given(client: PlatformClient, url: str) -> Account:
     try:
         return verify(client)
     except AuthError as error:
+        if error.status_code is None:
+            raise  # the platform accepted it
         error.message = f"{url} does not accept this token. Check that it was copied whole and is meant for this platform."
         raise
 
@@ -93,7 +94,6 @@ def _browser_login(url: str, *, force: bool) -> OperationResult:
     token = answer.get("token")
     if not isinstance(token, str) or not token:
         raise PlatformError("The platform confirmed the login but sent no token.")
-    account = parse_account(answer)
     with PlatformClient(url, Token(token, "credentials"), on_signal=warn) as client:
         account = verify(client)
     return _save(url, token, account, "device", force=force)
@@ -111,16 +111,8 @@ def _save(url: str, token: str, account: Account, source: str, *, force: bool) -
     damaged = set_aside_damaged_file()
     if damaged is not None:
         warn("CREDENTIALS_PARSE_FAILED", f"The file of saved logins was damaged; it is kept as {damaged}.")
-    old = load_login(url)
+    old = save_login(account.login(url, token))
     cleared = old is not None and (force or old.user_id != account.user_id)
-    if cleared:
-        delete_login(url)
-    try:
-        save_login(account.login(url, token))
-    except OsmosisError:
-        if old is not None and cleared:
-            save_login(old)
-        raise
     if old is not None:
         _revoke_old(url, old, token, account)
     resource = _resource(account, url, source, saved=True)

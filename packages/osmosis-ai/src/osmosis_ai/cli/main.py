@@ -26,6 +26,7 @@ def _main(arguments: list[str]) -> int:
     from osmosis_ai.cli.output.mode import Mode, set_mode, split_mode
     from osmosis_ai.consts import PACKAGE_NAME, PACKAGE_VERSION
 
+    _print_any_character()
     arguments, modes = split_mode(arguments)
     set_mode(modes[0] if modes else Mode.RICH)
     if arguments[:1] in (["-V"], ["--version"]):
@@ -35,6 +36,14 @@ def _main(arguments: list[str]) -> int:
     from osmosis_ai.cli.running import run
 
     return run(arguments, conflicting_modes=len(set(modes)) > 1)
+
+
+def _print_any_character() -> None:
+    r"""What the terminal's encoding lacks is printed as ``\u2013``, which is sound JSON too."""
+    import io
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _interrupted(arguments: list[str]) -> int:

@@ -26,7 +26,9 @@ from osmosis_ai.cli.tree import Interrupted, command_label, root
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.extras import MissingExtraError
 
-_INTERNAL_TEXT = "An unexpected internal error occurred. Set OSMOSIS_DEBUG=1 for a traceback."
+_INTERNAL_TEXT = "An unexpected internal error occurred."
+_TRACEBACK_TEXT = "Set OSMOSIS_DEBUG=1 for a traceback."
+_SIGNS_OF_A_BAD_ANSWER = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 _EXTRA_ARGUMENT = re.compile(r"^Got unexpected extra arguments? \(")
 
 
@@ -38,6 +40,7 @@ def run(arguments: list[str], *, conflicting_modes: bool = False) -> int:
     """
     label = command_label(arguments)
     try:
+        _require_text(arguments)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _run(arguments, conflicting_modes)
@@ -74,6 +77,17 @@ def _run(arguments: list[str], conflicting_modes: bool) -> int:
     return result.exit_code if isinstance(result, OperationResult) else EXIT_OK
 
 
+def _require_text(arguments: list[str]) -> None:
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise CLIError(
+                f"{os.fsencode(argument)!r} is not UTF-8 text. Rename it, or type the name again.",
+                exit_code=EXIT_USAGE,
+            ) from None
+
+
 def _usage_text(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f"Missing parameter: {error.param.name}"
@@ -89,9 +103,23 @@ def _show(label: str, error: OsmosisError) -> int:
 
 
 def _show_unexpected(label: str, error: Exception) -> int:
+    """An internal error; but where an answer of the platform lacks what is needed, say so."""
     if os.environ.get("OSMOSIS_DEBUG") == "1":
         import traceback
 
         write_error_line(visible("".join(traceback.format_exception(error)).rstrip("\n")))
-    show_error(label, "INTERNAL", _INTERNAL_TEXT, {"exception_type": type(error).__name__})
+    text, request = _INTERNAL_TEXT, _answered_request()
+    if request is not None and isinstance(error, _SIGNS_OF_A_BAD_ANSWER):
+        text += (
+            f" It came with the platform's answer to {request}, which this version does not understand: platform and program "
+            "may be of different versions."
+        )
+    show_error(label, "INTERNAL", f"{text} {_TRACEBACK_TEXT}", {"exception_type": type(error).__name__})
     return EXIT_ERROR
+
+
+def _answered_request() -> str | None:
+    """The last request that the platform answered; None in commands that asked nothing."""
+    client = sys.modules.get("osmosis_ai.platform.api.client")
+    request: str | None = client.PlatformClient.answered if client is not None else None
+    return request

@@ -4,7 +4,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 import httpx
 
 from osmosis_ai.cli.downloads.manifest import RemoteFile, RunDownloads, escapes
+from osmosis_ai.cli.downloads.workers import each_in_parallel
 from osmosis_ai.platform.api.client import PlatformClient, segment
-from osmosis_ai.platform.api.transfer import download, transfer_client
+from osmosis_ai.platform.api.transfer import download, remove_partials, transfer_client
 from osmosis_ai.platform.errors import AuthError, PlatformError, TransferError
 
 WORKERS = 8
@@ -80,12 +80,22 @@ def fetch_files(
             progress(done)
         return problem
 
-    with transfer_client(client.base_url) as http, ThreadPoolExecutor(WORKERS) as pool:
-        for file, problem in zip(wanted, pool.map(one, wanted), strict=True):
-            if problem is None:
-                outcome.downloaded.append(file)
-            else:
-                outcome.failed.append({"path": file.path, "error": problem})
+    problems: dict[str, str | None] = {}
+    http = transfer_client(client.base_url)
+    try:
+        for file, problem in each_in_parallel(one, wanted, WORKERS):
+            problems[file.path] = problem
+    except BaseException:
+        for file in wanted:
+            remove_partials(root / file.path)
+        raise
+    http.close()
+    for file in wanted:
+        problem = problems[file.path]
+        if problem is None:
+            outcome.downloaded.append(file)
+        else:
+            outcome.failed.append({"path": file.path, "error": problem})
     return outcome
 
 

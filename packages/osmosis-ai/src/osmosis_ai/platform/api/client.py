@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from osmosis_ai.consts import PACKAGE_VERSION
@@ -23,9 +25,24 @@ PAGE_SIZE = 50
 _SIGNALS = {"upgrade_available": "UPGRADE_AVAILABLE", "deprecated": "DEPRECATED"}
 
 
+_NOT_THE_PLATFORM = "Check OSMOSIS_PLATFORM_URL, and whether this network wants a login of its own or a proxy answers instead."
+
+
+def _date_of(answer: Answer) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(answer.headers["Date"])
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+def _is_page(answer: Answer) -> bool:
+    return answer.content.lstrip()[:1] == b"<" or answer.headers.get_content_type() == "text/html"
+
+
 def segment(name: str) -> str:
-    """A name as one path segment: every reserved character is percent-encoded."""
-    return quote(name, safe="")
+    """A name as one path segment: every reserved character, and every byte that is no UTF-8, is percent-encoded."""
+    return quote(name.encode("utf-8", errors="surrogateescape"), safe="")
 
 
 class PlatformClient:
@@ -33,7 +50,12 @@ class PlatformClient:
 
     ``git_identity`` (``owner/repo``) scopes every request to a workspace. ``on_signal(code, text)`` hears once per code what
     the platform says about the client's version.
+
+    ``server_time`` is the platform's clock as of the last answer, when it told.
     """
+
+    # The last request of this process with a sound answer: what went wrong since then is likely in it.
+    answered: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -49,6 +71,8 @@ class PlatformClient:
         self._on_signal = on_signal
         self._heard: set[str] = set()
         self._wire = Wire(base_url)
+        type(self).answered = None
+        self.server_time: datetime | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +122,10 @@ class PlatformClient:
                 f"Connection error: Could not connect to platform at {self.base_url} ({error}). Is it running? Set "
                 "OSMOSIS_PLATFORM_URL to use another one."
             ) from error
-        return self._read(answer)
+        self.server_time = _date_of(answer)
+        document = self._read(answer)
+        type(self).answered = f"{method} {path}"
+        return document
 
     def pages(self, path: str, key: str, params: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         """Every page of a list, starting at offset 0, following ``next_offset`` until it is null or a page is empty."""
@@ -155,6 +182,12 @@ class PlatformClient:
         raise platform_problem(status, body, text, self.token.source if self.token else None)
 
     def _read(self, answer: Answer) -> dict[str, Any]:
+        if 300 <= answer.status < 400:
+            raise PlatformError(
+                f"{self.base_url} sent the request elsewhere (HTTP {answer.status} to {answer.headers.get('Location', '?')}). "
+                f"{_NOT_THE_PLATFORM}",
+                details={"status_code": answer.status},
+            )
         if not 200 <= answer.status < 300:
             self.raise_for(answer.status, answer.content)
         self._signal(answer)
@@ -164,7 +197,8 @@ class PlatformClient:
             body = None
         if not isinstance(body, dict):
             raise PlatformError(
-                f"Invalid JSON response from {self.base_url}: expected an object.",
+                f"Invalid JSON response from {self.base_url}: expected an object"
+                + (f", got a web page. {_NOT_THE_PLATFORM}" if _is_page(answer) else "."),
                 details={"status_code": answer.status},
             )
         return body

@@ -1,5 +1,6 @@
 """Uploading and downloading files through presigned addresses."""
 
+import glob
 import os
 import tempfile
 import time
@@ -10,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from osmosis_ai.platform.api.together import Stop
 from osmosis_ai.platform.errors import TransferError
 from osmosis_ai.platform.urls import is_loopback, is_safe_transfer_url
 
@@ -17,7 +19,8 @@ _RETRY_STATUSES = {429, 500, 502, 503, 504}
 _UPLOAD_ATTEMPTS = 5
 _UPLOAD_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 _MAX_REDIRECTS = 20
-_CHUNK = 1024 * 1024
+CHUNK = 1024 * 1024
+_PARTIAL_SUFFIX = ".partial"
 Progress = Callable[[int], None]
 
 
@@ -48,27 +51,28 @@ def upload_part(
     size: int,
     headers: Mapping[str, str] | None = None,
     progress: Progress = lambda _: None,
-    pause: Callable[[float], None] = time.sleep,
+    stop: Stop | None = None,
 ) -> str | None:
     """PUT ``size`` bytes of a file from ``offset``; returns the ETag without quotes, if the answer has one.
 
     ``progress`` is called with the number of bytes sent so far (it goes back when a try is repeated).
 
     Raises:
-        TransferError: refused, or still failing after five tries.
+        TransferError: refused, still failing after five tries, or stopped.
     """
     require_safe(url)
+    stop = stop or Stop()
     problem = ""
     for attempt in range(_UPLOAD_ATTEMPTS):
         if attempt:
-            pause(_UPLOAD_WAITS_S[attempt - 1])
+            stop.pause(_UPLOAD_WAITS_S[attempt - 1])
         try:
-            content = _read_range(file, offset, size, progress)
+            content = _read_range(file, offset, size, progress, stop)
             response = client.put(
                 url, content=content, headers={**(headers or {}), "Content-Length": str(size)}
             )
         except httpx.HTTPError as error:
-            problem = _safe_text(error, url)
+            problem = safe_text(error, url)
             continue
         if response.is_success:
             etag = response.headers.get("ETag")
@@ -79,54 +83,31 @@ def upload_part(
     raise TransferError(f"Upload of {file.name} failed: {problem}.")
 
 
-def download(
-    client: httpx.Client,
-    url: str,
-    target: Path,
-    *,
-    expected_size: int | None,
-    progress: Progress = lambda _: None,
-) -> httpx.Headers:
-    """GET a file into ``target``: through a hidden sibling, checked for its size, moved into place in one step.
-
-    Returns the answer's headers.
+def range_sha256(file: Path, offset: int, size: int, stop: Stop) -> str:
+    """SHA-256 of a part of a file, 64 hex digits.
 
     Raises:
-        TransferError: refused, broken off, or of another size. ``details["status_code"]`` is set when there was an answer.
+        TransferError: stopped.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".partial"
-    )
-    partial = Path(temporary)
-    try:
-        with os.fdopen(handle, "wb") as file, _open_stream(client, url) as response:
-            for block in response.iter_bytes(_CHUNK):
-                file.write(block)
-                progress(len(block))
-            headers = response.headers
-        size = partial.stat().st_size
-        if expected_size is not None and size != expected_size:
-            raise TransferError(f"{target.name}: expected {expected_size} bytes, got {size}.")
-        partial.chmod(0o644)
-        partial.replace(target)
-        return headers
-    except httpx.HTTPError as error:
-        raise TransferError(f"{target.name}: {_safe_text(error, url)}") from error
-    except OSError as error:
-        raise TransferError(f"{target.name}: cannot write: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    digest = hashlib.sha256()
+    for block in _read_range(file, offset, size, lambda _: None, stop):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager
-def _open_stream(client: httpx.Client, url: str) -> Iterator[httpx.Response]:
-    """An open answer to a GET, after following redirects to safe addresses only."""
+def open_stream(client: httpx.Client, url: str, *, offset: int = 0) -> Iterator[httpx.Response]:
+    """An open answer to a GET, after following redirects to safe addresses only.
+
+    With an ``offset`` it may be the whole file (200) or what follows the offset (206).
+
+    Raises:
+        TransferError: refused, with ``details["status_code"]``.
+    """
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
     for _ in range(_MAX_REDIRECTS + 1):
         require_safe(url)
-        response = client.send(
-            client.build_request("GET", url, headers={"Accept-Encoding": "identity"}), stream=True
-        )
+        response = client.send(client.build_request("GET", url, headers=headers), stream=True)
         try:
             if response.is_success:
                 yield response
@@ -142,11 +123,13 @@ def _open_stream(client: httpx.Client, url: str) -> Iterator[httpx.Response]:
     raise TransferError("Too many redirects for the file's address")
 
 
-def _read_range(file: Path, offset: int, size: int, progress: Progress) -> Iterator[bytes]:
+def _read_range(file: Path, offset: int, size: int, progress: Progress, stop: Stop) -> Iterator[bytes]:
     sent = 0
     with file.open("rb") as handle:
         handle.seek(offset)
-        while sent < size and (block := handle.read(min(_CHUNK, size - sent))):
+        while sent < size and (block := handle.read(min(CHUNK, size - sent))):
+            if stop.is_set():
+                raise TransferError(f"The transfer of {file.name} was stopped.")
             sent += len(block)
             progress(sent)
             yield block
@@ -161,6 +144,6 @@ def _reason(response: httpx.Response) -> str:
     return f": {said.rstrip('.')}" if isinstance(said, str) else ""
 
 
-def _safe_text(error: Exception, url: str) -> str:
+def safe_text(error: Exception, url: str) -> str:
     """The error without the address: a presigned address is a password."""
     return str(error).replace(url, "<redacted URL>") or type(error).__name__

@@ -37,8 +37,8 @@ class Account:
         )
 
 
-def parse_account(answer: dict[str, Any]) -> Account:
-    """The account of a verify or device-token answer.
+def parse_account(answer: dict[str, Any], server_time: datetime | None = None) -> Account:
+    """The account of a verify or device-token answer; ``server_time`` tells an expired token from a wrong clock.
 
     Raises:
         PlatformError: the user is incomplete, or the expiry is malformed or past.
@@ -51,7 +51,7 @@ def parse_account(answer: dict[str, Any]) -> Account:
         user_id=str(user["id"]),
         email=str(user["email"]),
         name=user.get("name"),
-        expires_at=_expiry(answer.get("expires_at")),
+        expires_at=_expiry(answer.get("expires_at"), server_time),
         token_id=answer.get("token_id"),
         workspace={key: workspace.get(key) for key in ("id", "name", "role")}
         if isinstance(workspace, dict)
@@ -70,14 +70,14 @@ def verify(client: PlatformClient) -> Account:
         PlatformError: anything else.
     """
     try:
-        return parse_account(client.get("/verify"))
+        return parse_account(client.get("/verify"), client.server_time)
     except AuthError:
         raise
     except PlatformError as error:
         if client.git_identity is None or error.status_code is None or error.code == "UPGRADE_REQUIRED":
             raise
     client.git_identity = None
-    return parse_account(client.get("/verify"))
+    return parse_account(client.get("/verify"), client.server_time)
 
 
 def revoke(client: PlatformClient, token_id: str) -> bool:
@@ -93,7 +93,7 @@ def revoke(client: PlatformClient, token_id: str) -> bool:
     return True
 
 
-def _expiry(value: Any) -> datetime:
+def _expiry(value: Any, server_time: datetime | None) -> datetime:
     if not value:
         return datetime.now(UTC) + _ASSUMED_LIFETIME
     try:
@@ -102,6 +102,12 @@ def _expiry(value: Any) -> datetime:
         raise PlatformError(f"The platform sent an expiry that is no date: {value!r}.") from error
     if expires_at.tzinfo is None:
         raise PlatformError(f"The platform sent an expiry without a time zone: {value!r}.")
-    if expires_at <= datetime.now(UTC):
+    now = datetime.now(UTC)
+    if expires_at <= now and server_time is not None and server_time < expires_at:
+        raise AuthError(
+            f"The token is valid, but not by this machine's clock: here it is {now:%Y-%m-%d %H:%M} UTC, on the platform "
+            f"{server_time.astimezone(UTC):%Y-%m-%d %H:%M} UTC. Set the clock and try again."
+        )
+    if expires_at <= now:
         raise AuthError("This token has expired. Create a new one in the platform.")
     return expires_at

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from osmosis_ai.platform.auth.store import Login, load_login
@@ -44,7 +45,10 @@ def current_token(platform_url: str) -> Token | None:
     if login is None:
         return None
     if login.expired:
-        raise AuthError("Your login has expired. Run 'osmosis auth login' again.")
+        raise AuthError(
+            f"Your login has expired: it ended on {login.expires_at:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Run 'osmosis auth login' again."
+        )
     return Token(login.token, "credentials", login)
 
 

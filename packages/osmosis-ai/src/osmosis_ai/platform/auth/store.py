@@ -3,6 +3,8 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,14 +65,25 @@ def load_login(platform_url: str) -> Login | None:
     return None if entry is None else _parse(platform_url, entry)
 
 
-def save_login(login: Login) -> None:
-    """Write the login, keeping those of other platforms.
+def save_login(login: Login) -> Login | None:
+    """Write the login in one step, keeping those of other platforms; returns the one it replaces, if that can be read.
 
     Raises:
-        CredentialsError: the file is damaged or cannot be written.
+        CredentialsError: the file is damaged or cannot be written; what was saved before is still there.
     """
-    platforms = _read()
-    platforms[login.platform_url] = {
+    with _locked():
+        platforms = _read()
+        old = platforms.get(login.platform_url)
+        platforms[login.platform_url] = _entry(login)
+        _write(platforms)
+    try:
+        return None if old is None else _parse(login.platform_url, old)
+    except CredentialsError:
+        return None
+
+
+def _entry(login: Login) -> dict[str, Any]:
+    return {
         "version": VERSION,
         "access_token": login.token,
         "token_type": "Bearer",
@@ -81,7 +94,6 @@ def save_login(login: Login) -> None:
         "platform_url": login.platform_url,
         "token_store": "file",
     }
-    _write(platforms)
 
 
 def delete_login(platform_url: str) -> bool:
@@ -90,13 +102,14 @@ def delete_login(platform_url: str) -> bool:
     Raises:
         CredentialsError: the file is damaged or cannot be written.
     """
-    platforms = _read()
-    if platforms.pop(platform_url, None) is None:
-        return False
-    if platforms:
-        _write(platforms)
-    else:
-        credentials_path().unlink(missing_ok=True)
+    with _locked():
+        platforms = _read()
+        if platforms.pop(platform_url, None) is None:
+            return False
+        if platforms:
+            _write(platforms)
+        else:
+            credentials_path().unlink(missing_ok=True)
     return True
 
 
@@ -111,6 +124,29 @@ def set_aside_damaged_file() -> Path | None:
         path.rename(backup)
         return backup
     return None
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One writer at a time, over all processes: a login must not undo another that is saved at the same moment."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        yield
+        return
+    path = credentials_path().with_name(".credentials.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise CredentialsError(
+            f"Cannot save the login in {path.parent}: {error.strerror}.", details={"path": str(path)}
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _read() -> dict[str, Any]:
