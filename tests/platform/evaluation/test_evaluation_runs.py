@@ -285,6 +285,9 @@ def test_models_of_evaluations(api: Any, workshop: Any, platform: Platform, subm
         ("tiny/model:calm-heron-step-4", 400, "osmosis model deploy calm-heron-step-4"),
         ("osmosis/unknown", 404, "Model not found"),
         ("justaname", 404, "Model not found"),
+        ("nope/nope", 404, "no provider 'nope'"),
+        ("opneai/gpt-5-mini", 404, "Did you mean 'openai'?"),
+        ("openai/", 404, "Model not found"),
     ):
         answer = api("POST", "eval-runs", json=workshop.body(model))
         assert (answer.status_code, text in answer.json()["error"]) == (status, True), answer.text

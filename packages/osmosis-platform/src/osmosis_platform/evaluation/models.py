@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from osmosis_ai.provider_names import has_known_provider, similar_provider
 from osmosis_platform.adapters.base_models import SHIPPED_NAMESPACE, find_base_model
 from osmosis_platform.adapters.models import BaseModel, LoraModel
 from osmosis_platform.errors import InvalidInput, NotFound
@@ -26,7 +27,8 @@ def resolve_eval_model(session: Session, workspace_id: str, model_path: str) -> 
     """The model of an evaluation.
 
     A base model's name, `<base>:<lora>` with a deployed LoRA model of the workspace, or `provider/model` for a provider
-    through LiteLLM. Raises InvalidInput for a LoRA model that is not deployed and NotFound for one that is not there.
+    through LiteLLM. Raises InvalidInput for a LoRA model that is not deployed, NotFound for one that is not there and for an
+    unknown provider.
     """
     base = find_base_model(session, model_path)
     if base is not None:
@@ -44,7 +46,22 @@ def resolve_eval_model(session: Session, workspace_id: str, model_path: str) -> 
             code="MODEL_NOT_FOUND",
             field=_FIELD,
         )
+    _require_provider(model_path)
     return EvalModel(None)
+
+
+def _require_provider(model_path: str) -> None:
+    if has_known_provider(model_path):
+        return
+    provider = model_path.partition("/")[0]
+    close = similar_provider(model_path)
+    raise NotFound(
+        f"Model not found: {model_path}. This platform has no such base model, and there is no provider '{provider}'."
+        + (f" Did you mean '{close}'?" if close else "")
+        + " Name a base model, <base model>:<LoRA model>, or provider/model such as openai/gpt-5-mini.",
+        code="MODEL_NOT_FOUND",
+        field=_FIELD,
+    )
 
 
 def _deployed(session: Session, workspace_id: str, base: BaseModel, name: str) -> LoraModel:
