@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from osmosis_ai.cli.datasets import upload as upload_module
+from osmosis_ai.platform.api import download as download_module
 from osmosis_ai.platform.api import transfer
 
 ROWS = [{"system_prompt": "s", "user_prompt": f"q{i}", "ground_truth": str(i)} for i in range(6)]
@@ -339,9 +340,16 @@ def test_a_taken_name_needs_overwrite(osmosis, file, platform):
     assert platform.requests[1].json["overwrite_dataset_id"] == "ds-old"
 
 
+@pytest.fixture(autouse=True)
+def _no_pause_before_the_next_try(monkeypatch):
+    monkeypatch.setattr(download_module, "_FIRST_WAIT_S", 0.0)
+
+
 def stored(platform, content=b"x" * 300, status="uploaded", url="/blob/arith.parquet?sig=1"):
     platform.on("GET", "/datasets/arith", {**DATASET, "status": status})
-    platform.on("GET", "/datasets/arith/download", {"presigned_url": platform.url + url, "file_name": None})
+    platform.on(
+        "GET", "/datasets/ds-000001/download", {"presigned_url": platform.url + url, "file_name": None}
+    )
     platform.on("GET", "/blob/arith.parquet", content=content)
 
 

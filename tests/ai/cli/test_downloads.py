@@ -6,6 +6,7 @@ import pytest
 
 from osmosis_ai.cli.downloads import transfer
 from osmosis_ai.cli.run_output import run_folder_name
+from osmosis_ai.platform.api import download as download_module
 
 MANIFEST = "/eval-runs/ev-1/samples/manifest"
 URLS = "/eval-runs/ev-1/samples/download-urls"
@@ -15,6 +16,7 @@ URLS = "/eval-runs/ev-1/samples/download-urls"
 def run(platform, monkeypatch):
     """A finished run that offers files: `run({"metrics.json": b"..."})`."""
     monkeypatch.setattr(transfer.time, "sleep", lambda _: None)
+    monkeypatch.setattr(download_module, "_FIRST_WAIT_S", 0.0)
 
     def offer(files, *, status="finished", name="calm", sizes=None):
         platform.on("GET", "/eval-runs/calm", {"eval_run": {"id": "ev-1", "name": name, "status": status}})

@@ -30,6 +30,10 @@ class TransferError(PlatformError):
     """A file could not be uploaded or downloaded."""
 
 
+class DiskFullError(TransferError):
+    """There is no room for what is being downloaded."""
+
+
 class CredentialsError(OsmosisError):
     """The file of saved logins cannot be read or written."""
 

@@ -61,6 +61,11 @@ def _upload_body(platform: Platform, upload: Upload) -> dict[str, Any]:
         "upload_id": upload.id,
         "expires_in": 24 * 3600,
         "upload_headers": {},
+        # What an interrupted upload need not send again; clients that do not know it send everything.
+        "uploaded_parts": [
+            {"part_number": part.number, "size": part.size, "sha256": part.sha256, "etag": part.sha256}
+            for _, part in sorted(platform.parts.stored(upload.id).items())
+        ],
     }
     if upload.method == "simple":
         return {**body, "presigned_url": platform.urls.upload_url(upload.id, 1, upload.size)}
@@ -73,7 +78,7 @@ def _upload_body(platform: Platform, upload: Upload) -> dict[str, Any]:
 
 @router.post("", status_code=201)
 def create_dataset(body: CreateDataset, platform: PlatformDep, scope: Scope) -> dict[str, Any]:
-    """Create a dataset and say where its bytes go."""
+    """Create a dataset, or go on with its interrupted upload, and say where the bytes go."""
     with platform.database.write() as session:
         dataset, upload = service.create(
             session,

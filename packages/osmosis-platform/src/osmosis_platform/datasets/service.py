@@ -41,7 +41,8 @@ def create(
 ) -> tuple[Dataset, Upload]:
     """Begin an upload. A name in use is a Conflict that carries `existing_dataset_id`, unless that id is to be replaced.
 
-    Failed, cancelled and abandoned uploads of the same person do not hold a name.
+    An interrupted upload of the same person, name, type and size goes on: the same dataset, with the parts that are there.
+    Failed, cancelled and other abandoned uploads of the same person do not hold a name.
     """
     extension = extension.lower().removeprefix(".")
     if extension not in EXTENSIONS:
@@ -56,8 +57,13 @@ def create(
             field="file_size",
         )
     existing = _holder(session, workspace_id, name)
-    while existing is not None and _gives_way(existing, user):
-        _retire(session, existing)
+    while existing is not None and _gives_way(existing, user, overwrite_id):
+        if existing.status == "uploading" and (existing.file_size, existing.extension) == (size, extension):
+            add_log(session, existing.id, "Upload goes on", step="upload")
+            return existing, upload_of(session, existing)
+        if overwrite_id == existing.id:
+            overwrite_id = existing.replaces_id
+        _retire(session, platform, existing)
         existing = _holder(session, workspace_id, name)
     if existing is not None and existing.id != overwrite_id:
         raise Conflict(
@@ -98,16 +104,20 @@ def _holder(session: Session, workspace_id: str, name: str) -> Dataset | None:
     )
 
 
-def _gives_way(dataset: Dataset, user: User) -> bool:
-    return dataset.status in ("error", "cancelled") or (
-        dataset.status == "uploading" and dataset.creator_id == user.id and dataset.replaces_id is None
-    )
+def _gives_way(dataset: Dataset, user: User, overwrite_id: str | None) -> bool:
+    if dataset.status in ("error", "cancelled"):
+        return True
+    if dataset.status != "uploading" or dataset.creator_id != user.id:
+        return False
+    return dataset.replaces_id is None or overwrite_id in (dataset.id, dataset.replaces_id)
 
 
-def _retire(session: Session, dataset: Dataset) -> None:
+def _retire(session: Session, platform: Platform, dataset: Dataset) -> None:
     dataset.deleted_at = utc_now()
     if dataset.status == "uploading":
-        dataset.status = "cancelled"
+        upload = upload_of(session, dataset)
+        dataset.status, upload.status = "cancelled", "aborted"
+        platform.parts.discard(upload.id)
     session.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+from base64 import b64encode
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
@@ -37,6 +38,8 @@ async def get_blob(sha256: str, request: Request) -> Response:
             "Content-Security-Policy": "sandbox; default-src 'none'",
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "private, no-store",
+            "ETag": f'"{sha256}"',
+            "Repr-Digest": f"sha-256=:{b64encode(bytes.fromhex(sha256)).decode()}:",  # RFC 9530
         },
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
@@ -23,8 +25,21 @@ def plan_parts(size: int, part_size: int = PART_SIZE) -> list[int]:
     return [part_size] * (count - 1) + [size - part_size * (count - 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A part that is completely there. Its SHA-256 (64 hex digits) is its ETag too."""
+
+    number: int
+    size: int
+    sha256: str
+    path: Path
+
+
 class PartStore:
-    """Parts of open uploads: `<folder>/<upload id>/<part number>`; a part is there completely or not at all."""
+    """Parts of open uploads: `<folder>/<upload id>/<part number>-<SHA-256>`; a part is there completely or not at all.
+
+    Sending a part again replaces it. The hashes let a client that was interrupted find out what it need not send again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,45 +54,55 @@ class PartStore:
         folder.mkdir(exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, prefix=f"{part}.")
         path = Path(name)
-        received = 0
+        received, digest = 0, hashlib.sha256()
         try:
             async for chunk in body:
                 received += len(chunk)
                 if received > size:
                     break
-                await anyio.to_thread.run_sync(_write_all, handle, chunk)
+                await anyio.to_thread.run_sync(_write_all, handle, chunk, digest)
             if received != size:
                 raise InvalidInput(
                     f"part {part} must have {size} bytes, got {received}{'+' if received > size else ''}"
                 )
             await anyio.to_thread.run_sync(os.fsync, handle)
-            path.replace(folder / str(part))
+            target = folder / f"{part}-{digest.hexdigest()}"
+            path.replace(target)
+            for older in folder.glob(f"{part}-*"):
+                if older != target:
+                    older.unlink(missing_ok=True)
         finally:
             os.close(handle)
             path.unlink(missing_ok=True)
-        return self.etag(upload_id, part)
+        return digest.hexdigest()
 
-    def etag(self, upload_id: str, part: int) -> str:
-        """An opaque word that changes when the part is sent again."""
-        stat = (self._folder(upload_id) / str(part)).stat()
-        return f"{stat.st_size:x}-{stat.st_mtime_ns:x}"
+    def stored(self, upload_id: str) -> dict[int, StoredPart]:
+        """The parts that are there, by number."""
+        found: dict[int, StoredPart] = {}
+        folder = self._folder(upload_id)
+        for path in folder.glob("*-*") if folder.is_dir() else ():
+            number, _, sha256 = path.name.partition("-")
+            found[int(number)] = StoredPart(int(number), path.stat().st_size, sha256, path)
+        return found
 
     def check_complete(self, upload_id: str, sizes: list[int], etags: dict[int, str] | None) -> None:
         """Raise Conflict unless every part is there with its size (and, when given, its ETag)."""
+        stored = self.stored(upload_id)
         for number, size in enumerate(sizes, start=1):
-            path = self._folder(upload_id) / str(number)
-            if not path.is_file() or path.stat().st_size != size:
+            part = stored.get(number)
+            if part is None or part.size != size:
                 raise Conflict(
                     f"part {number} of {len(sizes)} has not been uploaded: send it, then complete again"
                 )
-            if etags is not None and etags.get(number) != self.etag(upload_id, number):
+            if etags is not None and etags.get(number) != part.sha256:
                 raise Conflict(f"part {number} has another ETag than the one given: send it again")
 
     def assemble(self, upload_id: str, parts: int, blobs: BlobStore) -> StoredBlob:
         """Join the parts into one blob."""
+        stored = self.stored(upload_id)
         with blobs.writer() as writer:
             for number in range(1, parts + 1):
-                with (self._folder(upload_id) / str(number)).open("rb") as file:
+                with stored[number].path.open("rb") as file:
                     shutil.copyfileobj(file, writer, CHUNK)
         return writer.stored
 
@@ -86,7 +111,8 @@ class PartStore:
         shutil.rmtree(self._folder(upload_id), ignore_errors=True)
 
 
-def _write_all(handle: int, data: bytes) -> None:
+def _write_all(handle: int, data: bytes, digest: hashlib._Hash) -> None:
+    digest.update(data)
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]

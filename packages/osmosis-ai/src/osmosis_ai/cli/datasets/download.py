@@ -12,7 +12,8 @@ from osmosis_ai.cli.output.messages import progress, status
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.workspace import open_workspace
 from osmosis_ai.platform.api.client import PlatformClient, segment
-from osmosis_ai.platform.api.transfer import download, transfer_client
+from osmosis_ai.platform.api.download import fetch
+from osmosis_ai.platform.api.transfer import transfer_client
 from osmosis_ai.platform.errors import PlatformError
 
 _IN_PROGRESS = {"uploading", "pending", "processing"}
@@ -58,18 +59,36 @@ def fetch_dataset(
         CLIError: the target exists, or its folder does not.
         PlatformError: the download failed; nothing is left behind.
     """
-    answer = client.get(f"/datasets/{segment(str(found['id']))}/download")
-    url = answer.get("presigned_url") or answer.get("presignedUrl")
-    if not isinstance(url, str):
-        raise PlatformError("The platform gave no address for the file.")
-    target = _target(output, _file_name(answer, found, url))
+    addresses = _Addresses(client, found)
+    target = _target(output, _file_name(addresses.answer, found, addresses.url))
     if target.exists() and not overwrite:
         raise CLIError(
             f"File already exists: {target}. Use --overwrite to replace it.",
             details={"path": str(target)},
         )
-    _fetch(url, target, found.get("file_size"))
+    _fetch(addresses, target, found.get("file_size"))
     return target
+
+
+class _Addresses:
+    """The address of a dataset's file, asked for again when it has expired."""
+
+    def __init__(self, client: PlatformClient, found: dict[str, Any]) -> None:
+        self._client, self._id = client, str(found["id"])
+        self._ask()
+
+    def _ask(self) -> None:
+        self.answer = self._client.get(f"/datasets/{segment(self._id)}/download")
+        url = self.answer.get("presigned_url") or self.answer.get("presignedUrl")
+        if not isinstance(url, str):
+            raise PlatformError("The platform gave no address for the file.")
+        self.url = url
+
+    def get(self, renew: bool) -> str:
+        """The address, a new one when asked."""
+        if renew:
+            self._ask()
+        return self.url
 
 
 def _require_ready(found: dict[str, Any]) -> None:
@@ -80,9 +99,9 @@ def _require_ready(found: dict[str, Any]) -> None:
         raise CLIError(f"The dataset is not available for download (status: {state}).")
 
 
-def _fetch(url: str, target: Path, size: Any) -> None:
+def _fetch(addresses: _Addresses, target: Path, size: Any) -> None:
     done = 0
-    with transfer_client(url) as client, progress("Downloading", size or 0) as show:
+    with transfer_client(addresses.url) as client, progress("Downloading", size or 0) as show:
 
         def add(count: int) -> None:
             nonlocal done
@@ -90,7 +109,7 @@ def _fetch(url: str, target: Path, size: Any) -> None:
             show(done)
 
         try:
-            download(client, url, target, expected_size=size or None, progress=add)
+            fetch(client, addresses.get, target, expected_size=size or None, added=add)
         except PlatformError as error:
             raise PlatformError(f"Download failed: {error.message}", details=error.details) from error
 

@@ -1,24 +1,22 @@
 """Uploading a dataset: check, announce, send, complete."""
 
-import math
 import time
 from typing import Any
 
 from osmosis_ai.cli import serializers
 from osmosis_ai.cli.datasets.checks import CheckedFile, check_file
+from osmosis_ai.cli.datasets.sending import send
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output import formats
-from osmosis_ai.cli.output.messages import progress, status, warn
+from osmosis_ai.cli.output.messages import status, warn
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.workspace import open_workspace
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.api.client import PlatformClient, segment
-from osmosis_ai.platform.api.transfer import transfer_client, upload_part
-from osmosis_ai.platform.errors import PlatformError, TransferError
+from osmosis_ai.platform.errors import PlatformError
 
 _COMPLETE_WAITS_S = (1.0, 2.0, 4.0, 8.0)
-_PART_TIMEOUT_S = 300.0
 
 
 def upload_dataset(file: str, *, overwrite: bool, yes: bool) -> OperationResult:
@@ -38,7 +36,7 @@ def upload_dataset(file: str, *, overwrite: bool, yes: bool) -> OperationResult:
         with status("Preparing upload..."):
             created = _create(client, checked, overwrite)
         try:
-            parts = _send(checked, created.get("upload") or {})
+            parts = send(checked, created.get("upload") or {})
         except BaseException:
             _abort(client, str(created["id"]))
             raise
@@ -115,70 +113,6 @@ def _create(client: PlatformClient, checked: CheckedFile, overwrite: bool) -> di
                 details={"existing_dataset_id": existing},
             ) from error
     return client.post("/datasets", {**body, "overwrite_dataset_id": existing})
-
-
-def _send(checked: CheckedFile, upload: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """Send the bytes; the parts with their ETags, or None for a single request."""
-    method = upload.get("method", "simple")
-    if method == "simple" and upload.get("presigned_url"):
-        url = upload["presigned_url"]
-        with transfer_client(url) as client, progress("Uploading", checked.size) as show:
-            upload_part(
-                client,
-                url,
-                checked.path,
-                size=checked.size,
-                headers=upload.get("upload_headers"),
-                progress=show,
-            )
-        return None
-    if method == "multipart":
-        return _send_parts(checked, upload)
-    raise PlatformError(
-        f"The platform asked for an upload method that this version does not know: {method!r}."
-    )
-
-
-def _send_parts(checked: CheckedFile, upload: dict[str, Any]) -> list[dict[str, Any]]:
-    size, urls = _plan(checked.size, upload)
-    parts: list[dict[str, Any]] = []
-    with transfer_client(urls[0], _PART_TIMEOUT_S) as client, progress("Uploading", checked.size) as show:
-        for index, url in enumerate(urls):
-            offset = index * size
-            etag = upload_part(
-                client,
-                url,
-                checked.path,
-                offset=offset,
-                size=min(size, checked.size - offset),
-                progress=lambda sent, start=offset: show(start + sent),  # type: ignore[misc]
-            )
-            if not etag:
-                raise TransferError(
-                    f"The store gave no ETag for part {index + 1}; the upload cannot be completed."
-                )
-            parts.append({"PartNumber": index + 1, "ETag": etag})
-    return parts
-
-
-def _plan(file_size: int, upload: dict[str, Any]) -> tuple[int, list[str]]:
-    """Part size and one address per part, in order.
-
-    Raises:
-        PlatformError: the plan does not fit the file.
-    """
-    try:
-        size, total = int(upload["part_size"]), int(upload["total_parts"])
-        by_number = {
-            int(entry["part_number"]): str(entry["presigned_url"]) for entry in upload["presigned_urls"]
-        }
-        entries = len(upload["presigned_urls"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise PlatformError(f"The platform's upload plan is incomplete: {error}.") from error
-    fits = size > 0 and total == math.ceil(file_size / size)
-    if not fits or entries != total or sorted(by_number) != list(range(1, total + 1)):
-        raise PlatformError("The platform's upload plan does not cover the file; nothing was sent.")
-    return size, [by_number[number] for number in range(1, total + 1)]
 
 
 def _abort(client: PlatformClient, dataset_id: str) -> None:

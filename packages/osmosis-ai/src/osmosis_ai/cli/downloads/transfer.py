@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import httpx
 from osmosis_ai.cli.downloads.manifest import RemoteFile, RunDownloads, escapes
 from osmosis_ai.cli.downloads.workers import each_in_parallel
 from osmosis_ai.platform.api.client import PlatformClient, segment
-from osmosis_ai.platform.api.transfer import download, remove_partials, transfer_client
-from osmosis_ai.platform.errors import AuthError, PlatformError, TransferError
+from osmosis_ai.platform.api.download import ATTEMPTS, fetch, partial_path
+from osmosis_ai.platform.api.transfer import transfer_client
+from osmosis_ai.platform.errors import AuthError, DiskFullError, PlatformError
 
 WORKERS = 8
-_ATTEMPTS = 3
 _BATCH = 500
 _URL = re.compile(r"https?://\S+")
 
@@ -56,6 +57,7 @@ def fetch_files(
 
     Raises:
         PlatformError: no addresses could be got at all.
+        DiskFullError: there is no room; complete files are kept.
     """
     outcome = Outcome()
     wanted: list[RemoteFile] = []
@@ -70,24 +72,23 @@ def fetch_files(
         return outcome
     urls = _Addresses(client, kind, run_id)
     urls.load(wanted)
-    done, lock = 0, threading.Lock()
+    done, lock, stop = 0, threading.Lock(), threading.Event()
 
-    def one(file: RemoteFile) -> str | None:
+    def add(count: int) -> None:
         nonlocal done
-        problem = _fetch_one(http, urls, file, root)
         with lock:
-            done += file.size
+            done += count
             progress(done)
-        return problem
 
-    problems: dict[str, str | None] = {}
     http = transfer_client(client.base_url)
+    fetch_one = partial(_fetch_one, http, urls, root, add, stop)
+    problems: dict[str, str | None] = {}
     try:
-        for file, problem in each_in_parallel(one, wanted, WORKERS):
+        for file, problem in each_in_parallel(fetch_one, wanted, WORKERS, stop):
             problems[file.path] = problem
     except BaseException:
         for file in wanted:
-            remove_partials(root / file.path)
+            partial_path(root / file.path).unlink(missing_ok=True)
         raise
     http.close()
     for file in wanted:
@@ -99,27 +100,28 @@ def fetch_files(
     return outcome
 
 
-def _fetch_one(http: httpx.Client, urls: "_Addresses", file: RemoteFile, root: Path) -> str | None:
+def _fetch_one(
+    http: httpx.Client,
+    urls: "_Addresses",
+    root: Path,
+    added: Callable[[int], None],
+    stop: threading.Event,
+    file: RemoteFile,
+) -> str | None:
     """None when the file is in place, else why not."""
-    problem = "the platform gave no address"
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(0.5 * 2 ** (attempt - 1))
-        url = urls.get(file)
-        if url is None:
-            return problem
-        try:
-            download(http, url, root / file.path, expected_size=file.size)
-            return None
-        except TransferError as error:
-            problem = _URL.sub("<redacted URL>", error.message)
-            if error.status_code == 403:
-                urls.renew(file)
-        except AuthError:
-            raise
-        except PlatformError as error:
-            return _URL.sub("<redacted URL>", error.message)
-    return problem
+
+    def address(renew: bool) -> str | None:
+        if renew:
+            urls.renew(file)
+        return urls.get(file)
+
+    try:
+        fetch(http, address, root / file.path, expected_size=file.size, added=added, stop=stop)
+    except (DiskFullError, AuthError):
+        raise
+    except PlatformError as error:
+        return _URL.sub("<redacted URL>", error.message)
+    return None
 
 
 class _Addresses:
@@ -164,13 +166,13 @@ class _Addresses:
         return urls
 
     def _post(self, items: list[dict[str, str]]) -> dict[str, Any]:
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(0.5 * 2 ** (attempt - 1))
             try:
                 return self._client.post(self._path, {"items": items})
             except PlatformError as error:
                 final = error.status_code is not None and error.status_code < 500 and error.status_code != 429
-                if final or attempt == _ATTEMPTS - 1:
+                if final or attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")

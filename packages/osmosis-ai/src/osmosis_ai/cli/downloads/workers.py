@@ -1,21 +1,24 @@
 """Several things at a time, given up at once on Ctrl-C."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
+_GRACE_S = 1.0
+
 
 def each_in_parallel[Item, Answer](
-    work: Callable[[Item], Answer], items: Sequence[Item], workers: int
+    work: Callable[[Item], Answer], items: Sequence[Item], workers: int, stop: threading.Event | None = None
 ) -> Iterator[tuple[Item, Answer]]:
     """Every item with its answer, in the order in which they are done.
 
-    An error of one ends all. The threads are daemons: a thread pool would hold up an interrupted program until its network
-    calls time out.
+    An error of one ends all: ``stop`` is set, and work that looks at it has a second to end. The threads are daemons: a thread
+    pool would hold up an interrupted program until its network calls time out.
     """
     waiting: SimpleQueue[Item] = SimpleQueue()
     done: SimpleQueue[tuple[Item, Answer] | BaseException] = SimpleQueue()
-    stopped = threading.Event()
+    stopped = stop or threading.Event()
     for item in items:
         waiting.put(item)
 
@@ -31,9 +34,10 @@ def each_in_parallel[Item, Answer](
                 done.put(error)
                 return
 
-    for _ in range(min(workers, len(items))):
-        threading.Thread(target=loop, daemon=True).start()
+    threads = [threading.Thread(target=loop, daemon=True) for _ in range(min(workers, len(items)))]
     try:
+        for thread in threads:
+            thread.start()
         for _ in items:
             outcome = done.get()
             if isinstance(outcome, BaseException):
@@ -41,3 +45,7 @@ def each_in_parallel[Item, Answer](
             yield outcome
     finally:
         stopped.set()
+        last = time.monotonic() + _GRACE_S
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, last - time.monotonic()))

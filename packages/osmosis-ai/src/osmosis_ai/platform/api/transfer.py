@@ -1,9 +1,7 @@
-"""Uploading and downloading files through presigned addresses."""
+"""Requests to presigned addresses: sending a part of a file, opening a file to fetch."""
 
-import glob
-import os
-import tempfile
-import time
+import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +16,7 @@ _RETRY_STATUSES = {429, 500, 502, 503, 504}
 _UPLOAD_ATTEMPTS = 5
 _UPLOAD_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 _MAX_REDIRECTS = 20
-_CHUNK = 1024 * 1024
-_PARTIAL_SUFFIX = ".partial"
+CHUNK = 1024 * 1024
 Progress = Callable[[int], None]
 
 
@@ -50,27 +47,28 @@ def upload_part(
     size: int,
     headers: Mapping[str, str] | None = None,
     progress: Progress = lambda _: None,
-    pause: Callable[[float], None] = time.sleep,
+    stop: threading.Event | None = None,
 ) -> str | None:
     """PUT ``size`` bytes of a file from ``offset``; returns the ETag without quotes, if the answer has one.
 
     ``progress`` is called with the number of bytes sent so far (it goes back when a try is repeated).
 
     Raises:
-        TransferError: refused, or still failing after five tries.
+        TransferError: refused, still failing after five tries, or stopped.
     """
     require_safe(url)
+    stop = stop or threading.Event()
     problem = ""
     for attempt in range(_UPLOAD_ATTEMPTS):
         if attempt:
-            pause(_UPLOAD_WAITS_S[attempt - 1])
+            stop.wait(_UPLOAD_WAITS_S[attempt - 1])
         try:
-            content = _read_range(file, offset, size, progress)
+            content = _read_range(file, offset, size, progress, stop)
             response = client.put(
                 url, content=content, headers={**(headers or {}), "Content-Length": str(size)}
             )
         except httpx.HTTPError as error:
-            problem = _safe_text(error, url)
+            problem = safe_text(error, url)
             continue
         if response.is_success:
             etag = response.headers.get("ETag")
@@ -81,64 +79,31 @@ def upload_part(
     raise TransferError(f"Upload of {file.name} failed: {problem}.")
 
 
-def download(
-    client: httpx.Client,
-    url: str,
-    target: Path,
-    *,
-    expected_size: int | None,
-    progress: Progress = lambda _: None,
-) -> httpx.Headers:
-    """GET a file into ``target``: through a hidden sibling, checked for its size, moved into place in one step.
-
-    Returns the answer's headers.
+def range_sha256(file: Path, offset: int, size: int, stop: threading.Event) -> str:
+    """SHA-256 of a part of a file, 64 hex digits.
 
     Raises:
-        TransferError: refused, broken off, or of another size. ``details["status_code"]`` is set when there was an answer.
+        TransferError: stopped.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(
-        dir=target.parent, prefix=_partial_prefix(target), suffix=_PARTIAL_SUFFIX
-    )
-    partial = Path(temporary)
-    try:
-        with os.fdopen(handle, "wb") as file, _open_stream(client, url) as response:
-            for block in response.iter_bytes(_CHUNK):
-                file.write(block)
-                progress(len(block))
-            headers = response.headers
-        size = partial.stat().st_size
-        if expected_size is not None and size != expected_size:
-            raise TransferError(f"{target.name}: expected {expected_size} bytes, got {size}.")
-        partial.chmod(0o644)
-        partial.replace(target)
-        return headers
-    except httpx.HTTPError as error:
-        raise TransferError(f"{target.name}: {_safe_text(error, url)}") from error
-    except OSError as error:
-        raise TransferError(f"{target.name}: cannot write: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def remove_partials(target: Path) -> None:
-    """Remove what downloads into ``target`` left that were given up in the middle."""
-    for partial in target.parent.glob(f"{glob.escape(_partial_prefix(target))}*{_PARTIAL_SUFFIX}"):
-        partial.unlink(missing_ok=True)
-
-
-def _partial_prefix(target: Path) -> str:
-    return f".{target.name[:100]}."
+    digest = hashlib.sha256()
+    for block in _read_range(file, offset, size, lambda _: None, stop):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager
-def _open_stream(client: httpx.Client, url: str) -> Iterator[httpx.Response]:
-    """An open answer to a GET, after following redirects to safe addresses only."""
+def open_stream(client: httpx.Client, url: str, *, offset: int = 0) -> Iterator[httpx.Response]:
+    """An open answer to a GET, after following redirects to safe addresses only.
+
+    With an ``offset`` it may be the whole file (200) or what follows the offset (206).
+
+    Raises:
+        TransferError: refused, with ``details["status_code"]``.
+    """
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={offset}-"} if offset else {})}
     for _ in range(_MAX_REDIRECTS + 1):
         require_safe(url)
-        response = client.send(
-            client.build_request("GET", url, headers={"Accept-Encoding": "identity"}), stream=True
-        )
+        response = client.send(client.build_request("GET", url, headers=headers), stream=True)
         try:
             if response.is_success:
                 yield response
@@ -154,11 +119,15 @@ def _open_stream(client: httpx.Client, url: str) -> Iterator[httpx.Response]:
     raise TransferError("Too many redirects for the file's address")
 
 
-def _read_range(file: Path, offset: int, size: int, progress: Progress) -> Iterator[bytes]:
+def _read_range(
+    file: Path, offset: int, size: int, progress: Progress, stop: threading.Event
+) -> Iterator[bytes]:
     sent = 0
     with file.open("rb") as handle:
         handle.seek(offset)
-        while sent < size and (block := handle.read(min(_CHUNK, size - sent))):
+        while sent < size and (block := handle.read(min(CHUNK, size - sent))):
+            if stop.is_set():
+                raise TransferError(f"The transfer of {file.name} was stopped.")
             sent += len(block)
             progress(sent)
             yield block
@@ -173,6 +142,6 @@ def _reason(response: httpx.Response) -> str:
     return f": {said.rstrip('.')}" if isinstance(said, str) else ""
 
 
-def _safe_text(error: Exception, url: str) -> str:
+def safe_text(error: Exception, url: str) -> str:
     """The error without the address: a presigned address is a password."""
     return str(error).replace(url, "<redacted URL>") or type(error).__name__
