@@ -195,7 +195,7 @@ class Worker:
     process: asyncio.subprocess.Process
 
     async def exit_status(self) -> int:
-        errors = await asyncio.wait_for(self.process.stderr.read(), 60)
+        errors = await asyncio.wait_for(self.process.stderr.read(), 240)
         assert b"secret-key-123" not in errors
         return await self.process.wait()
 
@@ -208,7 +208,13 @@ async def start_worker(agent, platform, inference, tmp_path) -> AsyncIterator[Ca
     workers: list[Worker] = []
 
     async def start(
-        count: int, *, todo: dict[int, str] | None = None, api_key: str = "secret-key-123", **evaluation: Any
+        count: int,
+        *,
+        todo: dict[int, str] | None = None,
+        api_key: str = "secret-key-123",
+        policy: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+        **evaluation: Any,
     ):
         rows = MemoryRows(count, todo).read(list(range(count)))
         table = [
@@ -237,12 +243,14 @@ async def start_worker(agent, platform, inference, tmp_path) -> AsyncIterator[Ca
             "dataset_path": str(tmp_path / "rows.parquet"),
             "dataset_rows": count,
             "config": {"experiment": {}, "evaluation": {"limit": count, **evaluation}, "advanced": {}},
-            "policy": {"kind": "hosted", "base_url": inference.url, "api_key": api_key, "model": "policy"},
+            "policy": policy
+            or {"kind": "hosted", "base_url": inference.url, "api_key": api_key, "model": "policy"},
         }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "osmosis_ai.eval.worker"),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **(env or {})},
         )
         process.stdin.write(json.dumps(spec).encode() + b"\n")
         await process.stdin.drain()

@@ -45,7 +45,7 @@ def litellm_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
 
         yield do
         process.stdin.close()
-        process.wait(timeout=60)
+        process.wait(timeout=120)
         process.stdout.close()
     assert log.read_text() == ""  # no look-up of a foreign host, no log lines of libraries
 
