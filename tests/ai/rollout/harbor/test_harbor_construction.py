@@ -1,5 +1,7 @@
 """Which arguments the backend takes, and what follows from them."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,22 @@ def test_the_environment_is_a_copy(bench: MakeBench) -> None:
 def test_the_oracle_is_not_for_training(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
     assert bench(agent="oracle").backend.capture_final_result
     assert "not trainable" in caplog.text
+
+
+def test_without_harbor_the_error_says_what_to_install() -> None:
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "harbor":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+import osmosis_ai.rollout.backend.harbor as facade
+try:
+    facade.HarborBackend
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.startswith("harbor ")
+    assert 'pip install "osmosis-ai[harbor]"' in run.stdout

@@ -138,9 +138,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
         self.task_mode = TaskMode(task_mode)
         self.native_agent_kwargs = dict(native_agent_kwargs or {})
         self.model_name = model_name
-        self.environment_config = (
-            EnvironmentConfig() if environment_config is None else copy.deepcopy(environment_config)
-        )
+        self.environment_config = copy.deepcopy(environment_config) or EnvironmentConfig()
         self.cleanup_successful_trials = cleanup_successful_trials
         self.agent_setup_timeout_sec = agent_setup_timeout_sec
         self.max_queue_depth = max_queue_depth
@@ -212,11 +210,12 @@ class HarborBackend(Prewarming, ExecutionBackend):
 
     def _cancel(self, rollout_id: str) -> str:
         pending = self.pending.get(rollout_id)
-        if pending is None or pending.task is None or pending.ended:
+        if pending is None or pending.task is None or pending.reported:
             return "not_found"
         if not pending.cancel_requested:
+            if pending.task.cancel() is False:  # its task is over
+                return "not_found"
             pending.cancel_requested = True
-            pending.task.cancel()
         return "cancelled_running" if pending.started else "cancelled_queued"
 
     # One rollout.

@@ -41,13 +41,13 @@ class TrialPreparation:
     task_mode: TaskMode
     rollouts_dir: Path
     trials_dir: Path
-    native: NativeAgent | None
+    native: NativeAgent | None = None
     native_agent_kwargs: dict[str, Any]
     model_name: str
-    bundle: BundleInfo | None
-    sdk_requirements: list[str] | None
-    environment_config: EnvironmentConfig
-    agent_setup_timeout_sec: float | None
+    bundle: BundleInfo | None = None
+    sdk_requirements: list[str] | None = None
+    environment_config: EnvironmentConfig | None = None
+    agent_setup_timeout_sec: float | None = None
 
     def build_input(self, request: ExecutionRequest) -> ContainerInput:
         """What the container is given; the policy's address and key are those of the current rollout context."""
@@ -194,7 +194,9 @@ class TrialPreparation:
             trial_name=trial_name(rollout_id),
             trials_dir=self.trials_dir,
             agent=agent,
-            environment=apply_managed_skypilot_placement(copy.deepcopy(self.environment_config)),
+            environment=apply_managed_skypilot_placement(
+                copy.deepcopy(self.environment_config) or EnvironmentConfig()
+            ),
             verifier=verifier,
             **more,
         )

@@ -57,11 +57,6 @@ class PendingTrial:
         """Whether the end of the trial was reported."""
         return self.done is not None and self.done.done()
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is left to cancel: the end was reported, or the trial's task is over."""
-        return self.reported or (self.task is not None and self.task.done())
-
     def set_reported(self) -> None:
         """The end of the trial was reported."""
         if self.done is not None and not self.done.done():
