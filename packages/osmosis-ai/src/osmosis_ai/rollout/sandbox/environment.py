@@ -34,7 +34,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
     The task's Dockerfile is not built: its ``WORKDIR`` and the files beside it are used, in a system that has what the
     machine has. ``memory_mb`` (also from the task), ``processes`` and ``file_mb`` limit what a trial may use. ``readonly``
     names folders of the host that are visible at their own paths. ``state_dir`` holds the private files while a trial runs;
-    the default is the folder for temporary files. See ``docs/harbor.md`` for what the isolation is worth.
+    the default is the folder for temporary files. See ``docs/sandbox.md`` for what the isolation is worth.
     """
 
     def __init__(
@@ -162,7 +162,17 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         source = PurePosixPath(source_path)
         # Following links is right here: whatever it leads to is inside.
-        tar = ["tar", "--dereference", "-cf", "-", "-C", str(source.parent), "--", source.name]
+        tar = [
+            "tar",
+            "--dereference",
+            "--no-recursion",
+            "-cf",
+            "-",
+            "-C",
+            str(source.parent),
+            "--",
+            source.name,
+        ]
         with tempfile.TemporaryFile() as archive:
             await self._pack_inside(tar, source_path, archive)
             if not await asyncio.to_thread(unpack_file, archive, Path(target_path)):

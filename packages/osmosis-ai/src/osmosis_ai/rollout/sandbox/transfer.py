@@ -6,8 +6,8 @@ host. What comes out is unpacked as plain files and folders; links, devices and 
 
 import logging
 import os
+import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -63,9 +63,7 @@ def _copy(content: IO[bytes], target: Path) -> None:
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open(partial, "wb") as file:
-            read: Callable[[], bytes] = lambda: content.read(2**20)  # noqa: E731
-            for chunk in iter(read, b""):
-                file.write(chunk)
+            shutil.copyfileobj(content, file)
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
