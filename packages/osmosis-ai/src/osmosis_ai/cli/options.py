@@ -20,6 +20,12 @@ CURSOR = click.option(
     "--cursor", default=None, help="Show the entries before those of an earlier page: its `next_cursor`."
 )
 CONFIG = click.argument("config_path", type=click.Path(dir_okay=False))
+SECRETS_FILE = click.option(
+    "--secrets-file", metavar="FILE", help="Values of secrets as NAME=VALUE lines; - is standard input."
+)
+WATCH = click.option(
+    "-w", "--watch", "follow", is_flag=True, help="Show the run as it changes until it is over."
+)
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 FORCE = click.option("-f", "--force", is_flag=True, help="Replace what is there.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace what exists.")

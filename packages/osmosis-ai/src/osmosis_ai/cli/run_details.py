@@ -11,6 +11,8 @@ from osmosis_ai.cli.output.results import Block
 _SCOPES = {"workspace": "workspace", "user": "personal", "user_override": "personal, overrides workspace"}
 _PLOT_MIN_COLUMNS = 100
 _PLOT_WIDTH = 40
+_VALUES_WIDTH = len("    -0.0001234 -> -0.0001234")
+_BAR_WIDTH = 16
 
 
 def configuration_block(answer: dict[str, Any]) -> Block:
@@ -69,14 +71,31 @@ def metric_block(document: dict[str, Any] | None) -> Block | None:
         and sys.stdout.isatty()
         and shutil.get_terminal_size().columns >= _PLOT_MIN_COLUMNS
     )
-    if not wide or document is None or not document["metrics"]:
+    return plots(document) if wide and document is not None else None
+
+
+def plots(document: dict[str, Any]) -> Block | None:
+    """The series of a metrics document as lines that fit the terminal; None when there are none."""
+    if not document["metrics"]:
         return None
     from osmosis_ai.cli.sparkline import sparkline
 
     titles = max(len(series["title"]) for series in document["metrics"])
+    width = min(_PLOT_WIDTH, shutil.get_terminal_size().columns - titles - _VALUES_WIDTH)
     lines = [
         f"{series['title']:<{titles}}  "
-        + sparkline([(point["step"], point["value"]) for point in series["data"]], _PLOT_WIDTH)
+        + sparkline([(point["step"], point["value"]) for point in series["data"]], width)
         for series in document["metrics"]
     ]
-    return Block("Metrics", lines)
+    return Block("", lines)
+
+
+def progress_bar(progress: dict[str, Any] | None) -> str:
+    """``███░░░ 3 / 10 steps``."""
+    if progress is None:
+        return formats.MISSING
+    from osmosis_ai.cli.sparkline import bar
+
+    completed, total = progress["completed"], progress["total"]
+    text = formats.progress(completed, total, progress["unit"])
+    return f"{bar(completed / total if total else 0, _BAR_WIDTH)} {text}"

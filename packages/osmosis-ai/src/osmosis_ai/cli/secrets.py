@@ -1,6 +1,8 @@
 """Secrets: names and scopes are shown, values never."""
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -66,15 +68,8 @@ def set_secret(name: str, scope: str, variable: str | None) -> OperationResult:
             return OperationResult("secret.set", status="cancelled", message="Cancelled.")
         if not value:
             raise CLIError("The value must not be empty.")
-    with workspace.client as client, status("Saving secret..."):
-        failure = None
-        try:
-            answer = client.post(PATH, {"name": name, "value": value, "scope": wire})
-        except PlatformError as error:
-            failure = redacted(error, value)
-        # Raised outside the handler so that no traceback leads to the original, which may quote the value.
-        if failure is not None:
-            raise failure
+    with workspace.client as client, status("Saving secret..."), without_values([value]):
+        answer = client.post(PATH, {"name": name, "value": value, "scope": wire})
     url = answer.get("platform_url")
     return OperationResult(
         "secret.set",
@@ -114,6 +109,22 @@ def secret_scopes(workspace: Workspace) -> dict[str, set[str]]:
         for item in page.get(KEY, []):
             scopes.setdefault(str(item.get("name")), set()).add(str(item.get("scope")))
     return scopes
+
+
+@contextmanager
+def without_values(values: Iterable[str]) -> Iterator[None]:
+    """Take secret values out of an error of the platform, wherever it may have echoed them."""
+    failure: PlatformError | None = None
+    try:
+        yield
+    except PlatformError as error:
+        failure = error
+        for value in sorted(filter(None, values), key=len, reverse=True):
+            failure = redacted(failure, value)
+        failure.__traceback__ = None
+    # Raised outside the handler so that no traceback leads to the original, which may quote the value.
+    if failure is not None:
+        raise failure
 
 
 def redacted(error: PlatformError, value: str) -> PlatformError:

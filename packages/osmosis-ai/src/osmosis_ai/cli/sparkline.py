@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 _LEVELS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 MIN_WIDTH = 8
 
 
@@ -19,3 +20,11 @@ def sparkline(points: Sequence[tuple[int, float]], width: int) -> str:
     span = high - low
     marks = "".join(_LEVELS[0 if span == 0 else min(7, int((value - low) / span * 8))] for value in shown)
     return f"{marks}  {values[0]:.4g} -> {values[-1]:.4g}"
+
+
+def bar(share: float, width: int) -> str:
+    """A share of 1 as a bar of ``width`` characters, exact to an eighth of one."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    filled = "█" * whole + (_EIGHTHS[rest] if rest else "")
+    return filled + "░" * (width - len(filled))

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from osmosis_ai.cli.options import CONFIG, OVERWRITE, YES, log_page, name, output, paged
+from osmosis_ai.cli.options import CONFIG, OVERWRITE, SECRETS_FILE, WATCH, YES, log_page, name, output, paged
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
 
@@ -16,12 +16,13 @@ def app() -> None:
 
 @app.command("submit")
 @CONFIG
+@SECRETS_FILE
 @YES
-def submit(config_path: str, yes: bool) -> Result:
+def submit(config_path: str, secrets_file: str | None, yes: bool) -> Result:
     """Submit an evaluation run from a file below configs/eval/."""
     from osmosis_ai.cli.submit.command import submit_run
 
-    return submit_run("eval", config_path, yes=yes)
+    return submit_run("eval", config_path, yes=yes, secrets_file=secrets_file)
 
 
 @app.command("run")
@@ -33,9 +34,7 @@ def submit(config_path: str, yes: bool) -> Result:
     "--rows", metavar="ROWS", help="Rows to take, such as 3,7,10-20, instead of the config's limit."
 )
 @click.option("--model-url", metavar="URL", help="An OpenAI-compatible server for the model, ending in /v1.")
-@click.option(
-    "--secrets-file", metavar="FILE", help="Values of secrets as NAME=VALUE lines; - is standard input."
-)
+@SECRETS_FILE
 @click.option("--fresh", is_flag=True, help="Put an earlier run of the name aside and begin again.")
 @click.option("--retry-failed", is_flag=True, help="Run failed attempts of an earlier run again.")
 @click.option(
@@ -63,11 +62,12 @@ def list_(limit: int, everything: bool) -> Result:
 @app.command("info")
 @name()
 @output("Folder of the run's output; metrics.json is written there.")
-def info(name: str, output: str | None) -> Result:
+@WATCH
+def info(name: str, output: str | None, follow: bool) -> Result:
     """Show a run, its results and metrics."""
     from osmosis_ai.cli.evaluation.info import run_info
 
-    return run_info(name, output)
+    return run_info(name, output, follow=follow)
 
 
 @app.command("logs")
@@ -100,6 +100,17 @@ def download(
     from osmosis_ai.cli.downloads.command import download_outputs
 
     return download_outputs("eval", name, types, rows, output, overwrite=overwrite, yes=yes)
+
+
+@app.command("retry")
+@name()
+@SECRETS_FILE
+@YES
+def retry(name: str, secrets_file: str | None, yes: bool) -> Result:
+    """Run the failed attempts of a run again; finished ones stay."""
+    from osmosis_ai.cli.evaluation.retry import retry_run
+
+    return retry_run(name, secrets_file, yes=yes)
 
 
 @app.command("stop")

@@ -2,7 +2,7 @@
 
 import click
 
-from osmosis_ai.cli.options import CONFIG, YES, log_page, name, output, paged
+from osmosis_ai.cli.options import CONFIG, SECRETS_FILE, WATCH, YES, log_page, name, output, paged
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
 
@@ -14,12 +14,13 @@ def app() -> None:
 
 @app.command("submit")
 @CONFIG
+@SECRETS_FILE
 @YES
-def submit(config_path: str, yes: bool) -> Result:
+def submit(config_path: str, secrets_file: str | None, yes: bool) -> Result:
     """Submit a training run from a file below configs/training/."""
     from osmosis_ai.cli.submit.command import submit_run
 
-    return submit_run("training", config_path, yes=yes)
+    return submit_run("training", config_path, yes=yes, secrets_file=secrets_file)
 
 
 @app.command("list")
@@ -34,11 +35,12 @@ def list_(limit: int, everything: bool) -> Result:
 @app.command("info")
 @name()
 @output("File to write the metrics to.")
-def info(name: str, output: str | None) -> Result:
+@WATCH
+def info(name: str, output: str | None, follow: bool) -> Result:
     """Show a run, its checkpoints and metrics."""
     from osmosis_ai.cli.training.info import run_info
 
-    return run_info(name, output)
+    return run_info(name, output, follow=follow)
 
 
 @app.command("logs")

@@ -10,24 +10,32 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Block, DetailResult
-from osmosis_ai.cli.run_details import configuration_block, error_rows
+from osmosis_ai.cli.run_details import configuration_block, error_rows, progress_bar
 from osmosis_ai.cli.run_output import run_root
+from osmosis_ai.cli.watch import Snapshot, watch
 from osmosis_ai.cli.workspace import Workspace, open_workspace
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.errors import AuthError, PlatformError
 
+_TERMINAL = {"finished", "failed", "stopped"}
 _NOT_YET = "Metrics are not yet available for pending runs."
 
 
-def run_info(name: str, output: str | None) -> DetailResult:
-    """A run with its results; in a terminal, or with ``-o``, the platform's ``metrics.json`` is saved too."""
+def run_info(name: str, output: str | None, *, follow: bool) -> DetailResult:
+    """A run with its results; in a terminal, or with ``-o``, the platform's ``metrics.json`` is saved too.
+
+    With ``follow`` the run is shown as it changes until it is over.
+    """
     workspace = open_workspace()
-    with workspace.client as client, status("Fetching evaluation run..."):
-        answer = client.get(f"/eval-runs/{segment(name)}")
-        run: dict[str, Any] = answer["eval_run"]
-        metrics, error = _metrics(client, answer)
-        path, save_warning = _save(workspace, run, output) if metrics is not None else (None, None)
+    with workspace.client as client:
+        if follow:
+            watch(lambda: _snapshot(client, name))
+        with status("Fetching evaluation run..."):
+            answer = client.get(f"/eval-runs/{segment(name)}")
+            run: dict[str, Any] = answer["eval_run"]
+            metrics, error = _metrics(client, answer)
+            path, save_warning = _save(workspace, run, output) if metrics is not None else (None, None)
     config = answer.get("config") or {}
     summary = detail_summary(answer.get("results"), config)
     data: dict[str, Any] = {
@@ -63,7 +71,39 @@ def run_info(name: str, output: str | None) -> DetailResult:
         title="Evaluation Run",
         blocks=[configuration_block(answer), *_results_block(answer.get("results") or {}, summary)],
         hints=_hints(name, run, error, path, save_warning),
+        next_text=_next(name, run, answer),
     )
+
+
+def _snapshot(client: PlatformClient, name: str) -> Snapshot:
+    """The run as it is now."""
+    answer = client.get(f"/eval-runs/{segment(name)}")
+    run: dict[str, Any] = answer["eval_run"]
+    results = answer.get("results") or {}
+    now = detail_summary(results, answer.get("config"))
+    progress, state = now.get("progress"), formats.text(run.get("status"))
+    rows = [
+        ("Status", state),
+        ("Progress", progress_bar(progress)),
+        ("Reward", formats.reward(now.get("avg_reward"))),
+        ("Pass Rate", formats.percent(now.get("pass_rate"))),
+        ("Duration", formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))),
+        ("Tokens Used", formats.count(now.get("total_tokens"))),
+    ]
+    detail = DetailResult({}, rows, title=formats.text(run.get("name")), blocks=_results_block(results, now))
+    samples = (
+        formats.progress(progress["completed"], progress["total"], "samples") if progress else "not started"
+    )
+    line = f"{state}: {samples}, reward {formats.reward(now.get('avg_reward'))}"
+    return Snapshot(run.get("status") in _TERMINAL, line, detail)
+
+
+def _next(name: str, run: dict[str, Any], answer: dict[str, Any]) -> list[str]:
+    if run.get("status") not in _TERMINAL:
+        return [f"Follow it with: osmosis eval info {name} --watch"]
+    if (answer.get("results") or {}).get("failures"):
+        return [f"Run what failed again with: osmosis eval retry {name}"]
+    return [f"Download samples with: osmosis eval download {name}"] if run.get("status") == "finished" else []
 
 
 def _metrics(client: PlatformClient, answer: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:

@@ -4,7 +4,7 @@ import os
 import sys
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -64,6 +64,8 @@ def _list(console: Console, page: ListResult) -> None:
     if not items and page.when_empty:
         _lines(console, [page.when_empty])
     _lines(console, page.hints)
+    if items:
+        _lines(console, page.next_text)
     if page.has_more:
         total = f" of {page.total_count}" if page.total_count > len(items) else ""
         _lines(console, [f"Showing {len(items)}{total}. {page.go_on}"])
@@ -88,11 +90,11 @@ def _items(console: Console, page: ListResult, items: list[Item]) -> None:
     for item in items:
         console.print()
         for column in page.columns:
-            _labelled(console, column.title, column.cell(item))
+            console.print(_label_and_value(column.title, column.cell(item)))
 
 
-def _labelled(console: Console, label: str, value: str) -> None:
-    console.print(Text.assemble((f"{visible(label)}: ", "dim"), visible(value)))
+def _label_and_value(label: str, value: str) -> Text:
+    return Text.assemble((f"{visible(label)}: ", "dim"), visible(value))
 
 
 def _too_narrow(width: int, page: ListResult, items: list[Item]) -> bool:
@@ -107,29 +109,34 @@ def _too_narrow(width: int, page: ListResult, items: list[Item]) -> bool:
 
 
 def _detail(console: Console, result: DetailResult) -> None:
-    if result.title:
-        console.print(_text(result.title, "bold"))
-    if console.width < _NARROW:
-        for label, value in result.rows:
-            _labelled(console, label, value)
+    for part in detail_parts(result, console.width):
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+    for page in result.tables:
+        console.print()
+        _list(console, page)
+    hints = result.hints + result.next_text
+    if hints:
+        console.print()
+    _lines(console, hints)
+
+
+def detail_parts(result: DetailResult, width: int) -> list[RenderableType]:
+    """Title, rows and blocks of a detail."""
+    parts: list[RenderableType] = [_text(result.title, "bold")] if result.title else []
+    if width < _NARROW:
+        parts += [_label_and_value(label, value) for label, value in result.rows]
     else:
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for label, value in result.rows:
             table.add_row(_text(label), _text(value))
-        console.print(table)
+        parts.append(table)
     for block in result.blocks:
-        console.print()
-        console.print(_text(block.title, "bold"))
-        for line in block.lines:
-            console.print(_text(f"  {line}"), soft_wrap=True)
-    for page in result.tables:
-        console.print()
-        _list(console, page)
-    if result.hints:
-        console.print()
-    _lines(console, result.hints)
+        parts += [Text(), *([_text(block.title, "bold")] if block.title else [])]
+        indent = "  " if block.title else ""
+        parts += [Text(indent + visible(line), no_wrap=True) for line in block.lines]
+    return parts
 
 
 def _operation(console: Console, result: OperationResult) -> None:

@@ -19,7 +19,7 @@ def result_lines(result: Result) -> list[str]:
     if isinstance(result, DetailResult):
         lines = [f"{label}: {value}" for label, value in result.rows]
         for block in result.blocks:
-            lines += [f"{block.title}:", *block.lines]
+            lines += [*([f"{block.title}:"] if block.title else []), *block.lines]
         tables = [line for page in result.tables for line in (f"{page.title}:", *list_lines(page))]
         return [*map(visible, lines), *tables, *map(visible, result.hints)]
     return [visible(line) for line in (operation_message(result), *result.next_text)]

@@ -33,6 +33,7 @@ class ListResult:
     go_on: str = "Use --all to show all."
     when_empty: str = ""
     items_for_people: list[Item] | None = None
+    next_text: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class DetailResult:
-    """One thing: ``data`` for programs; ``rows``, ``blocks`` and ``tables`` for people."""
+    """One thing: ``data`` for programs; ``rows``, ``blocks`` and ``tables`` for people.
+
+    ``next_text`` (in lists too) names useful commands; it is shown in terminals only. A block without a title stands by itself.
+    """
 
     data: dict[str, Any]
     rows: list[tuple[str, str]]
@@ -70,6 +74,7 @@ class DetailResult:
     blocks: list[Block] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     tables: list[ListResult] = field(default_factory=list)
+    next_text: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

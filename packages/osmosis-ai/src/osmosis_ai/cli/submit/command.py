@@ -5,12 +5,15 @@ from typing import Any
 from osmosis_ai.cli.output.messages import status, warn
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
+from osmosis_ai.cli.secrets import without_values
 from osmosis_ai.cli.submit.preflight import check_rollout
 from osmosis_ai.cli.submit.secrets import describe_secrets, explained
 from osmosis_ai.cli.submit.source import describe_source
+from osmosis_ai.cli.submit.values import values_of_file
 from osmosis_ai.cli.workspace import Workspace, open_workspace
 from osmosis_ai.config import RunConfig, load_config
 from osmosis_ai.config.schema import RunKind
+from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.errors import PlatformError
 
 _WORDS: dict[RunKind, tuple[str, str, str, str]] = {
@@ -19,8 +22,12 @@ _WORDS: dict[RunKind, tuple[str, str, str, str]] = {
 }
 
 
-def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult:
+def submit_run(
+    kind: RunKind, config_path: str, *, yes: bool, secrets_file: str | None = None
+) -> OperationResult:
     """Check everything that can be checked here, ask, then submit. A bad config never asks.
+
+    Values of ``secrets_file`` are used for this run and go before stored secrets.
 
     Raises:
         ConfigError, CLIError: something local is wrong, or a secret does not exist.
@@ -29,6 +36,7 @@ def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult
     noun, path, subject, lower_subject = _WORDS[kind]
     workspace = open_workspace()
     config = load_config(config_path, kind, workspace.root)
+    provided = values_of_file(config.secrets, secrets_file)
     with workspace.client as client:
         with status("Checking rollout..."):
             warnings = check_rollout(
@@ -40,7 +48,8 @@ def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult
                 config.experiment.get("branch"),
                 config.experiment.get("commit_sha"),
             )
-            scopes = describe_secrets(workspace, config.secrets)
+            scopes = describe_secrets(workspace, [name for name in config.secrets if name not in provided])
+            scopes |= dict.fromkeys(provided, "Run")
         question = Question(
             f"Submit this {lower_subject}?",
             _summary(config, scopes),
@@ -54,11 +63,19 @@ def submit_run(kind: RunKind, config_path: str, *, yes: bool) -> OperationResult
         if not confirmed(question, yes=yes):
             return OperationResult(f"{noun}.submit", status="cancelled", message="Cancelled.")
         with status(f"Submitting {lower_subject}..."):
-            try:
-                answer = client.post(path, config.request_body())
-            except PlatformError as error:
-                raise explained(error) from error
+            answer = _send(client, path, config, provided)
     return _result(noun, subject, workspace, config, answer)
+
+
+def _send(client: PlatformClient, path: str, config: RunConfig, provided: dict[str, str]) -> dict[str, Any]:
+    body = config.request_body()
+    if provided:
+        body["secrets"] = {"required": config.secrets, "provided": provided}
+    try:
+        with without_values(provided.values()):
+            return client.post(path, body)
+    except PlatformError as error:
+        raise explained(error) from error
 
 
 def _summary(config: RunConfig, scopes: dict[str, str]) -> dict[str, str]:

@@ -35,6 +35,16 @@ def read_secrets_file(path: str) -> dict[str, str]:
     return parse_env(text)
 
 
+def values_of_file(names: Sequence[str], secrets_file: str | None) -> dict[str, str]:
+    """The values that a file gives for some of the names; other lines of it are not used.
+
+    Raises:
+        CLIError: the file cannot be used.
+    """
+    given = read_secrets_file(secrets_file) if secrets_file is not None else {}
+    return {name: given[name] for name in names if given.get(name)}
+
+
 def secret_values(names: Sequence[str], secrets_file: str | None) -> dict[str, str]:
     """The value of each secret: from the file, else the environment, else typed without being shown.
 

@@ -9,10 +9,11 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Block, DetailResult
-from osmosis_ai.cli.run_details import configuration_block, error_rows, metric_block
+from osmosis_ai.cli.run_details import configuration_block, error_rows, metric_block, plots, progress_bar
 from osmosis_ai.cli.run_output import metrics_file
 from osmosis_ai.cli.training.metrics import export_document
 from osmosis_ai.cli.training.show import summary
+from osmosis_ai.cli.watch import Snapshot, watch
 from osmosis_ai.cli.workspace import Workspace, open_workspace
 from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.errors import AuthError, PlatformError
@@ -22,14 +23,20 @@ TERMINAL = {"finished", "failed", "crashed", "stopped", "killed", "unknown"}
 _NOT_YET = "Metrics are not yet available for pending or queued runs."
 
 
-def run_info(name: str, output: str | None) -> DetailResult:
-    """A run with its checkpoints and metrics; in a terminal, or with ``-o``, the metrics are also written to a file."""
+def run_info(name: str, output: str | None, *, follow: bool) -> DetailResult:
+    """A run with its checkpoints and metrics; in a terminal, or with ``-o``, the metrics are also written to a file.
+
+    With ``follow`` the run is shown as it changes until it is over.
+    """
     workspace = open_workspace()
-    with workspace.client as client, status("Fetching training run..."):
-        answer = client.get(f"/training-runs/{segment(name)}")
-        run: dict[str, Any] = answer["training_run"]
-        checkpoints = _checkpoints(client, name) if run.get("status") not in WAITING else []
-        document, error = _metrics(client, run, answer)
+    with workspace.client as client:
+        if follow:
+            watch(lambda: _snapshot(client, name))
+        with status("Fetching training run..."):
+            answer = client.get(f"/training-runs/{segment(name)}")
+            run: dict[str, Any] = answer["training_run"]
+            checkpoints = _checkpoints(client, name) if run.get("status") not in WAITING else []
+            document, error = _metrics(client, run, answer)
     path, save_warning = _save(workspace, run, output, document)
     shown = serializers.training_run(run, answer.get("model"), answer.get("dataset"), answer.get("rollout"))
     shown |= serializers.pick(run, ["examples_processed_count", "notes"])
@@ -53,7 +60,32 @@ def run_info(name: str, output: str | None) -> DetailResult:
         title="Training Run",
         blocks=_blocks(answer, checkpoints, document),
         hints=_hints(name, run, checkpoints, error, path, save_warning),
+        next_text=_next(name, run),
     )
+
+
+def _snapshot(client: PlatformClient, name: str) -> Snapshot:
+    """The run as it is now, with its curves."""
+    answer = client.get(f"/training-runs/{segment(name)}")
+    run: dict[str, Any] = answer["training_run"]
+    document, _ = _metrics(client, run, answer)
+    curves = plots(document) if document is not None else None
+    progress = summary(run).get("progress")
+    rows = [
+        ("Status", formats.title(run.get("status"))),
+        ("Progress", progress_bar(progress)),
+        ("Reward", formats.reward(run.get("reward"))),
+        ("Duration", formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))),
+        ("Examples Processed", formats.count(run.get("examples_processed_count"))),
+    ]
+    detail = DetailResult({}, rows, title=formats.text(run.get("name")), blocks=[curves] if curves else [])
+    steps = formats.progress(progress["completed"], progress["total"], "steps") if progress else "not started"
+    line = f"{formats.title(run.get('status'))}: {steps}, reward {formats.reward(run.get('reward'))}"
+    return Snapshot(run.get("status") in TERMINAL, line, detail)
+
+
+def _next(name: str, run: dict[str, Any]) -> list[str]:
+    return [] if run.get("status") in TERMINAL else [f"Follow it with: osmosis train info {name} --watch"]
 
 
 def _checkpoints(client: PlatformClient, name: str) -> list[dict[str, Any]]:
