@@ -93,9 +93,10 @@ def find_bubblewrap() -> Bubblewrap:
                 return found
             problem = problem or said
     raise SandboxError(
-        f"bubblewrap does not work on this machine: {problem}. It needs user namespaces: as an administrator allow them "
-        "(sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or in a container run that without "
-        "its default seccomp profile; or choose another Harbor environment"
+        f"bubblewrap does not work on this machine: {problem}. It needs user namespaces (sysctl user.max_user_namespaces, "
+        "kernel.apparmor_restrict_unprivileged_userns) and, inside a container, one that was started without a seccomp profile "
+        "and without covered parts of /proc (docker run --security-opt seccomp=unconfined --security-opt "
+        "systempaths=unconfined); or choose another Harbor environment"
     )
 
 
