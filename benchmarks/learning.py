@@ -1,8 +1,11 @@
-"""Learner throughput: one optimizer step over 8 groups of 8 two-turn rollouts, against a plain padded loop."""
+"""Learner throughput: one optimizer step over 8 groups of 8 two-turn rollouts that share their prompt, and over as many rows that share
+nothing, against a plain padded loop."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from typing import Any
 
 import torch
@@ -20,10 +23,28 @@ MICRO_BATCH = 8
 def run(groups: int = 8, rounds: int = 3) -> list[Result]:
     """Tokens of the rows (shared ones counted in every row) per CPU-second."""
     tokenizer = AutoTokenizer.from_pretrained(model_path(TINY_MULTIPLY))
-    rows = workload.rows(tokenizer, groups)
+    cases = {
+        "learner, groups share their prompt": workload.rows(tokenizer, groups),
+        "learner, nothing is shared": _unlike_rows(8 * groups),
+    }
+    return [_compare(name, rows, rounds) for name, rows in cases.items()]
+
+
+def _compare(name: str, rows: list[TrainingRow], rounds: int) -> Result:
     ours, theirs = median_of_rounds([lambda: asyncio.run(_ours(rows)), lambda: _padded_loop(rows)], rounds)
-    against = "padded loop, micro-batches of 8"
-    return [Result("learner, groups share their prompt", ours, "tokens/CPU-s", against, ours / theirs)]
+    return Result(name, ours, "tokens/CPU-s", "padded loop, micro-batches of 8", ours / theirs)
+
+
+def _unlike_rows(count: int, seed: int = 0) -> list[TrainingRow]:
+    """Rows of random tokens: 24 to 900 of them, log-normal around 100, as lengths of answers are."""
+    rng = random.Random(seed)
+    made = []
+    for i in range(count):
+        length = int(min(900, max(24, rng.lognormvariate(math.log(100), 0.8))))
+        ids = [rng.randrange(5, 400) for _ in range(length)]
+        mask = [0] * 12 + [1] * (length - 12)
+        made.append(TrainingRow(ids, mask, [-2.0] * length, 0.5 if i % 2 else -0.5, i, str(i)))
+    return made
 
 
 async def _ours(rows: list[TrainingRow]) -> float:

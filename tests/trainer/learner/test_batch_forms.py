@@ -1,4 +1,4 @@
-"""One by one = padded = shared: how rows are put into forward passes never changes the result."""
+"""One by one = padded = packed = shared: how rows are put into forward passes never changes the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ def test_forms_and_micro_batches_agree(make_learner, rows, gradient, objective):
     wanted_gradient = gradient(alone)
     assert wanted["micro_batches"] == len(rows)
     scores = alone.score(rows)
-    for form, budget in [("padded", 8192), ("padded", 200), ("shared", 8192), ("shared", 1), ("auto", 8192)]:
+    forms = [
+        ("padded", 8192),
+        ("padded", 200),
+        ("packed", 8192),
+        ("packed", 1),
+        ("shared", 8192),
+        ("shared", 1),
+    ]
+    for form, budget in [*forms, ("auto", 8192)]:
         learner = make_learner(form=form, token_budget=budget)
         got = learner.forward_backward(rows, objective)
         for key in ("loss", "entropy", "kl", "mismatch_kl", "clip_ratio", "ratio_max", "tokens"):
@@ -42,13 +50,13 @@ def test_forms_and_micro_batches_agree(make_learner, rows, gradient, objective):
 
 def test_forms_agree_to_the_last_digits_in_double_precision(make_learner, rows, gradient):
     gradients = []
-    for form, budget in [("padded", 1), ("padded", 8192), ("shared", 8192)]:
+    for form, budget in [("padded", 1), ("padded", 8192), ("packed", 8192), ("shared", 8192)]:
         learner = make_learner(form=form, token_budget=budget, double=True)
         learner.forward_backward(rows, Objective())
         gradients.append(gradient(learner))
     # The norms and the sampler's log-probabilities stay in single precision.
-    assert relative(gradients[1], gradients[0]) <= 1e-6
-    assert relative(gradients[2], gradients[0]) <= 1e-6
+    for other in gradients[1:]:
+        assert relative(other, gradients[0]) <= 1e-6
 
 
 def test_several_calls_make_one_step(make_learner, rows, gradient):
@@ -72,8 +80,28 @@ def test_sharing_computes_each_common_token_once(rows):
         for depth, place in enumerate(path):
             assert sorted(folded.visible[place].nonzero()[0]) == sorted(path[: depth + 1])
     assert len(make_packs(rows, "padded")) == len(rows)
-    # Group 0 is mostly prompt and worth folding; group 1 is not.
-    assert [len(pack.rows) for pack in make_packs(rows, "auto")] == [4, 1, 1, 1, 1]
+    # Group 0 is mostly prompt and worth folding; group 1 is not, and is packed.
+    assert [len(pack.rows) for pack in make_packs(rows, "auto")] == [4, 4]
+
+
+def test_packed_rows_are_blind_to_each_other(rows, monkeypatch):
+    from osmosis_trainer.learner import packs
+
+    (whole,) = make_packs(rows, "packed")
+    assert whole.length == sum(len(row.token_ids) for row in rows)
+    for row, path in zip(whole.rows, whole.paths, strict=True):
+        assert whole.tokens[path].tolist() == row.token_ids
+        assert whole.positions[path].tolist() == list(range(len(row.token_ids)))
+        for depth, place in enumerate(path):
+            assert whole.visible[place].nonzero()[0].tolist() == path[: depth + 1].tolist()
+    longest = max(len(row.token_ids) for row in rows)
+    monkeypatch.setattr(packs, "PACK_TOKENS", longest - 1)
+    made = make_packs(rows, "packed")
+    assert sorted(row.row_id for pack in made for row in pack.rows) == sorted(row.row_id for row in rows)
+    assert all(
+        pack.length < longest or pack.visible is None for pack in made
+    )  # a row that is too long stays alone
+    assert len(made) < len(rows)
 
 
 def test_buckets_respect_the_budget_and_lose_nothing(rows):

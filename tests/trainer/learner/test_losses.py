@@ -189,3 +189,17 @@ def test_clipping_is_counted_where_the_gradient_vanishes(batch: TokenBatch):
 def test_dr_grpo_needs_its_constant(batch: TokenBatch):
     with pytest.raises(ConfigError, match="max_completion_tokens"):
         policy_loss(batch, Objective("dr_grpo"), StepSize(30, 5))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=name)
+def test_the_last_digits_of_the_sampler_do_not_reach_the_gradient(objective: Objective, batch: TokenBatch):
+    step = StepSize(tokens=len(batch.new), rows=len(LENGTHS))
+    gradients = []
+    for seed in (0, 1):
+        noise = torch.randn(len(batch.new), generator=torch.Generator().manual_seed(seed))
+        batch.old = batch.new.detach() + 3e-6 * noise
+        batch.new.grad = None
+        policy_loss(batch, objective, step).total.backward()
+        gradients.append(batch.new.grad.clone())
+    assert gradients[0].abs().sum() > 0
+    assert torch.equal(*gradients)

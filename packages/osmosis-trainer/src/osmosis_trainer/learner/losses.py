@@ -15,6 +15,10 @@ micro-batch, so gradient accumulation cannot change it.
 | gspo    | the same with r = exp(mean of new - old over the row)              | 1/(R |o|)   | GSPO (2507.18071) |
 | cispo   | -stop_gradient(min(r, ratio_cap)) A new                            | 1/T         | MiniMax-M1 (2506.13585) |
 
+A difference new - old within `ROUNDING` is what the order of additions in a forward pass leaves; it counts as none (r = 1 exactly,
+the gradient unchanged). Otherwise the last digits of the sampler, which depend on which requests shared a pass, would reach
+the weights, and a run could not be repeated bitwise.
+
 With `kl_coef` every term gains kl_coef * (exp(d) - d - 1), d = reference - new: the non-negative estimator of the KL to the
 reference ("k3", Schulman 2020, joschu.net/blog/kl-approx.html).
 """
@@ -28,6 +32,9 @@ from torch import Tensor
 
 from osmosis_trainer.engines.protocol import Objective
 from osmosis_trainer.errors import ConfigError
+
+# Largest difference of log-probabilities, in nats, that is taken for rounding (float32: measured up to 1e-5).
+ROUNDING = 2e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,8 @@ class LossTerms:
 
 def policy_loss(batch: TokenBatch, objective: Objective, step: StepSize) -> LossTerms:
     """The objective's loss over one micro-batch, weighted as part of the whole step. Raises ConfigError on a missing knob."""
-    log_ratio = batch.new - batch.old
+    gap = batch.new - batch.old
+    log_ratio = torch.where(gap.detach().abs() <= ROUNDING, batch.new - batch.new.detach(), gap)
     if objective.loss == "gspo":
         log_ratio = _row_mean(log_ratio, batch)
     ratio = log_ratio.exp()
