@@ -59,3 +59,14 @@ def commit_problem(sha: str) -> str | None:
     if not COMMIT_SHA.fullmatch(sha):
         return "must be a hexadecimal Git commit SHA of 7 to 40 digits"
     return None
+
+
+def variable_problem(value: str) -> str | None:
+    """Why no environment variable can have this value, or None. The value itself is not in the text: it may be secret."""
+    if "\0" in value:
+        return "must not contain a NUL character"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "must be Unicode text; it holds half of a surrogate pair"
+    return None

@@ -13,6 +13,7 @@ from osmosis_ai.config.names import (
     env_name_problem,
     rollout_name_problem,
     secret_name_problem,
+    variable_problem,
 )
 from osmosis_ai.config.schema import (
     EXPERIMENT,
@@ -24,6 +25,8 @@ from osmosis_ai.config.schema import (
     RunKind,
     is_tiny_model,
 )
+
+_LONGEST_VALUE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,11 @@ def validate_submission(kind: RunKind, body: Any) -> Submission | list[Issue]:
     if not isinstance(body, dict):
         return [issue("body", f"must be a JSON object, got {type(body).__name__}")]
     issues = _unknown_parts(kind, body)
-    experiment = _experiment(_part(body, "experiment_config", issues, required=True), issues)
+    experiment = _experiment(
+        _part(body, "experiment_config", issues, required=True),
+        issues,
+        present=isinstance(body.get("experiment_config"), dict),
+    )
     model = str(experiment.get("model_path", ""))
     warnings: list[str] = []
     config: dict[str, dict[str, Any]] = {"experiment": experiment}
@@ -156,7 +163,8 @@ def _unknown_parts(kind: RunKind, body: dict[str, Any]) -> list[Issue]:
     return [issue(name, "Unrecognized section", suggest(name, known)) for name in body if name not in known]
 
 
-def _experiment(given: dict[str, Any], issues: list[Issue]) -> dict[str, Any]:
+def _experiment(given: dict[str, Any], issues: list[Issue], *, present: bool) -> dict[str, Any]:
+    """`present` is false when the table itself was missing or wrong, which has been said already."""
     names = [key.name for key in EXPERIMENT]
     for name in given:
         if name not in names:
@@ -171,7 +179,7 @@ def _experiment(given: dict[str, Any], issues: list[Issue]) -> dict[str, Any]:
     for key in EXPERIMENT:
         value = given.get(key.name)
         if value is None:
-            if key.required and given:
+            if key.required and present:
                 issues.append(issue(f"experiment.{key.name}", "is required"))
             continue
         problem = _experiment_problem(key.name, value)
@@ -186,6 +194,8 @@ def _experiment(given: dict[str, Any], issues: list[Issue]) -> dict[str, Any]:
 def _experiment_problem(name: str, value: Any) -> str | None:
     if not isinstance(value, str):
         return f"must be a string, got {shown(value)}"
+    if len(value) > _LONGEST_VALUE or not value.isprintable():
+        return f"must be printable text of at most {_LONGEST_VALUE} characters"
     if name == "branch":
         return branch_problem(value)
     if name == "commit_sha":
@@ -240,6 +250,7 @@ def _env(given: dict[str, Any], issues: list[Issue]) -> dict[str, str]:
         problem = env_name_problem(name)
         if problem is None and not isinstance(value, str):
             problem = f"must be a string, got {shown(value)}"
+        problem = problem or variable_problem(value)
         if problem is not None:
             issues.append(issue(f"env.{name}", problem))
     return dict(given)
@@ -274,7 +285,10 @@ def _secrets(
     if not isinstance(provided, dict) or not all(isinstance(value, str) for value in provided.values()):
         issues.append(issue("secrets.provided", "must map secret names to strings"))
         return required, {}
-    for name in provided:
+    for name, value in provided.items():
+        problem = variable_problem(value)
+        if problem is not None:
+            issues.append(issue(f"secrets.provided.{name}", problem))
         if name not in required:
             issues.append(issue("secrets.provided", f"{name} is not listed in secrets.required"))
     return required, provided

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,7 +82,7 @@ def _register_folder(session: Session, folder: Path) -> BaseModel:
     known = find_base_model(session, str(folder))
     if known is not None:
         return known
-    if not (folder / "config.json").is_file():
+    if not os.path.isfile(folder / "config.json"):  # False, not an error, for a name that no folder can have
         raise NotFound(
             f"Model not found: {folder} has no config.json on the platform's machine.",
             code="MODEL_NOT_FOUND",

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from osmosis_platform.compute.failures import is_disk_full
-from osmosis_platform.errors import PlatformError
+from osmosis_platform.errors import InvalidInput, PlatformError
 from osmosis_platform.http.errors import error_response
 from osmosis_platform.http.versions import VersionPolicy
 
@@ -75,7 +75,8 @@ class RequestMiddleware:
             else:
                 await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            log.exception("request %s: %s %s failed", request_id, scope["method"], raw_path(scope))
+            if status or not isinstance(error, UnicodeEncodeError):
+                log.exception("request %s: %s %s failed", request_id, scope["method"], raw_path(scope))
             if status:
                 raise
             answer = error_response(Request(scope, receive), _told(error, request_id))
@@ -110,7 +111,12 @@ def keep_encoded_slashes(scope: Scope) -> None:
 
 
 def _told(error: Exception, request_id: str) -> PlatformError:
-    """What the caller hears of an unexpected error: a full disk is something to act on, everything else is in the log."""
+    """What the caller hears of an unexpected error: what can be acted on, everything else is in the log."""
+    if isinstance(error, UnicodeEncodeError):
+        # JSON can write half of a surrogate pair, which no database, file or answer takes. It can only come from the request.
+        return InvalidInput(
+            r"The request holds text that is no Unicode: half of a surrogate pair, such as \ud800."
+        )
     if is_disk_full(error):
         return PlatformError(
             "The platform's disk is full, so nothing was stored. Make room on it and try again.",
