@@ -99,7 +99,8 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
 
     @override
     async def start(self, force_build: bool) -> None:
-        self._root, self._visible = await asyncio.to_thread(self._prepare)
+        self._root = Path(tempfile.mkdtemp(prefix="osmosis-sandbox-", dir=self._state_dir)) / "root"
+        self._visible = await asyncio.to_thread(self._prepare, self._root)
         targets = [str(PurePosixPath(target)) for target in self._mount_targets()]
         folders = [
             self._workdir,
@@ -193,9 +194,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
         # The network belongs to a sandbox from its start on; the next command starts one with the other network.
         await self._end_session()
 
-    def _prepare(self) -> tuple[Path, list[Mount]]:
-        folder = Path(tempfile.mkdtemp(prefix="osmosis-sandbox-", dir=self._state_dir))
-        root = folder / "root"
+    def _prepare(self, root: Path) -> list[Mount]:
         root.mkdir()
         prepare_root(root)
         visible = [*prepare_python(root), *((path, str(path), False) for path in self._readonly)]
@@ -207,7 +206,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
             # The trial's own folders are copied out instead: the host must not follow links that were made inside.
             if not source.is_relative_to(logs):
                 visible.append((source, mount["target"], not mount.get("read_only", False)))
-        return root, visible
+        return visible
 
     async def _copy_beside_dockerfile(self) -> None:
         if not self.environment_dir.is_dir():

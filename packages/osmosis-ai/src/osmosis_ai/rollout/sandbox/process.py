@@ -1,7 +1,6 @@
 """A running sandbox, and the commands in it."""
 
 import asyncio
-import codecs
 import contextlib
 import itertools
 import json
@@ -9,27 +8,22 @@ import os
 import signal
 import socket
 import struct
-import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 from osmosis_ai.rollout.sandbox.bubblewrap import Mount, clear_targets, find_bubblewrap
 from osmosis_ai.rollout.sandbox.errors import SandboxError
 from osmosis_ai.rollout.sandbox.limits import Limits
+from osmosis_ai.rollout.sandbox.output import OnOutput, Output
 from osmosis_ai.rollout.sandbox.python_runtime import base_interpreter
 from osmosis_ai.rollout.sandbox.watchdog import WATCHDOG, Watched
 
 _START_TIMEOUT_S = 120.0
 _KILL_TIMEOUT_S = 30.0
 _CREDENTIALS = struct.Struct("3i")
-# A pipe holds 64 KiB.
-_PIPE_READS = 4
 KILLED_EXIT_CODE = 137
-
-type Stream = Literal["stdout", "stderr"]
-type OnOutput = Callable[[str, Stream], Awaitable[None]]
 
 
 class CommandTimeoutError(SandboxError):
@@ -60,6 +54,7 @@ class Session:
         self._link: socket.socket | None = None
         self._watched: Watched | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
@@ -77,13 +72,11 @@ class Session:
         self._link.setblocking(False)
         self._link.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         info_read, info_write = os.pipe()
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, after the process has it
+        said = _memory_file(b"")
         program = Path(__file__).with_name("supervisor.py").read_text(encoding="utf-8")
         # In a file, because arguments can be read inside, and they name folders of the host.
-        options = tempfile.TemporaryFile()  # noqa: SIM115 - as above
         words = bubblewrap.options(root=root, mounts=mounts, network=network)
-        options.write(b"".join(os.fsencode(word) + b"\0" for word in words))
-        options.seek(0)
+        options = _memory_file(b"".join(os.fsencode(word) + b"\0" for word in words))
         try:
             await asyncio.to_thread(clear_targets, root, mounts)
             self._process = await asyncio.create_subprocess_exec(
@@ -137,23 +130,22 @@ class Session:
             CommandTimeoutError: when it takes longer than ``timeout_sec``; a cancelled call ends it likewise.
         """
         number = next(self._numbers)
-        loop = asyncio.get_running_loop()
-        exited: asyncio.Future[int] = loop.create_future()
+        exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exits[number] = exited
         streams = {
-            name: _Output(name, self.limits.output_mb * 2**20, on_output) for name in ("stdout", "stderr")
+            name: Output(name, self.limits.output_mb * 2**20, on_output) for name in ("stdout", "stderr")
         }
         try:
-            with tempfile.TemporaryFile("w+") as request, tempfile.TemporaryFile() as empty:
-                json.dump({"argv": list(argv), "cwd": cwd, "env": dict(env)}, request)
-                request.flush()
+            request = json.dumps({"argv": list(argv), "cwd": cwd, "env": dict(env)})
+            with _memory_file(request.encode()) as asked, _memory_file(b"") as empty:
                 fds = [
-                    request.fileno(),
+                    asked.fileno(),
                     empty.fileno() if stdin is None else stdin,
                     streams["stdout"].write_fd if stdout is None else stdout,
                     streams["stderr"].write_fd,
                 ]
-                await self._send({"do": "run", "id": number}, fds)
+                if not await self._send({"do": "run", "id": number}, fds):
+                    _resolve(exited, KILLED_EXIT_CODE)
             for stream in streams.values():
                 stream.begin()
             try:
@@ -170,7 +162,7 @@ class Session:
             for stream in streams.values():
                 await stream.finish()
         stderr = streams["stderr"].text()
-        if self.ended_because is not None and code == KILLED_EXIT_CODE and not self.alive:
+        if code == KILLED_EXIT_CODE and not self.alive:
             stderr += f"\nThe sandbox was ended: {self.ended_because}.\n"
         return Finished(code, streams["stdout"].text(), stderr)
 
@@ -178,12 +170,13 @@ class Session:
         """End a command with all that it started; the whole sandbox when that does not work."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._kills[number] = done
+        gone = False
         try:
-            await self._send({"do": "kill", "id": number}, [])
-            async with asyncio.timeout(_KILL_TIMEOUT_S):
-                gone = await done
-        except (TimeoutError, OSError):
-            gone = False
+            if await self._send({"do": "kill", "id": number}, []):
+                async with asyncio.timeout(_KILL_TIMEOUT_S):
+                    gone = await done
+        except TimeoutError:
+            pass
         finally:
             self._kills.pop(number, None)
         if not gone:
@@ -192,6 +185,11 @@ class Session:
 
     async def close(self) -> None:
         """End every process of the sandbox. Afterwards none is left."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._watched is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._watched.pid_fd, signal.SIGKILL)
@@ -200,7 +198,7 @@ class Session:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        if self._listener is not None and self._listener is not asyncio.current_task():
+        if self._listener is not None:
             await asyncio.wait([self._listener])
         if self._link is not None:
             self._link.close()
@@ -208,7 +206,6 @@ class Session:
             WATCHDOG.remove(self._watched)
             os.close(self._watched.proc_fd)
             os.close(self._watched.pid_fd)
-            self._watched = None
 
     def _rlimits(self) -> dict[str, int]:
         return {
@@ -250,19 +247,18 @@ class Session:
         self._watched = Watched(proc_fd, pid_fd, self.limits, breach)
         WATCHDOG.add(self._watched)
 
-    async def _send(self, message: dict[str, Any], fds: list[int]) -> None:
+    async def _send(self, message: dict[str, Any], fds: list[int]) -> bool:
+        """Whether the supervisor will get the message."""
         assert self._link is not None
-        data = json.dumps(message).encode()
-        while True:
+        while self.alive:
             try:
-                socket.send_fds(self._link, [data], fds)
-                return
+                socket.send_fds(self._link, [json.dumps(message).encode()], fds)
+                return True
             except BlockingIOError:  # hundreds of messages are waiting
                 await asyncio.sleep(0.01)
-            except OSError as error:
-                raise SandboxError(
-                    f"the sandbox has ended: {self.ended_because or 'its first process is gone'}"
-                ) from error
+            except OSError:
+                return False
+        return False
 
     async def _listen(self) -> None:
         assert self._link is not None
@@ -285,71 +281,11 @@ class Session:
             _resolve(killed, False)
 
 
-@dataclass
-class _Output:
-    """One output stream of a command: the first bytes up to a limit are kept, all are passed on."""
-
-    name: Any
-    limit: int
-    on_output: OnOutput | None
-    chunks: list[bytes] = field(default_factory=list)
-    size: int = 0
-    dropped: bool = False
-
-    def __post_init__(self) -> None:
-        self.read_fd, self.write_fd = os.pipe()
-        os.set_blocking(self.read_fd, False)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._passing: asyncio.Queue[str | None] = asyncio.Queue()
-        self._passer: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Read from now on; the command has its end of the pipe."""
-        os.close(self.write_fd)
-        self.write_fd = -1
-        asyncio.get_running_loop().add_reader(self.read_fd, self._read)
-        if self.on_output is not None:
-            self._passer = asyncio.create_task(self._pass_on(self.on_output))
-
-    async def finish(self) -> None:
-        """Take what is left in the pipe and close it."""
-        if self.write_fd >= 0:
-            os.close(self.write_fd)
-        else:
-            for _ in range(_PIPE_READS):  # a program in the background could go on writing
-                if not self._read():
-                    break
-            asyncio.get_running_loop().remove_reader(self.read_fd)
-        os.close(self.read_fd)
-        if self._passer is not None:
-            self._passing.put_nowait(None)
-            await self._passer
-
-    def text(self) -> str:
-        """What was kept."""
-        said = b"".join(self.chunks).decode(errors="replace")
-        return f"{said}\n[output after {self.limit} bytes was dropped]\n" if self.dropped else said
-
-    def _read(self) -> bool:
-        try:
-            chunk = os.read(self.read_fd, 65536)
-        except BlockingIOError:
-            return False
-        if not chunk:
-            asyncio.get_running_loop().remove_reader(self.read_fd)
-            return False
-        kept = chunk[: self.limit - self.size]
-        self.dropped = self.dropped or len(kept) < len(chunk)
-        self.chunks.append(kept)
-        self.size += len(kept)
-        if self._passer is not None and kept:
-            self._passing.put_nowait(self._decoder.decode(kept))
-        return True
-
-    async def _pass_on(self, on_output: OnOutput) -> None:
-        while (text := await self._passing.get()) is not None:
-            if text:
-                await on_output(text, self.name)
+def _memory_file(content: bytes) -> IO[bytes]:
+    file = os.fdopen(os.memfd_create("osmosis"), "w+b", buffering=0)
+    file.write(content)
+    file.seek(0)
+    return file
 
 
 async def _readable(fd: int) -> None:
