@@ -1,5 +1,11 @@
 """Downloading the output of evaluation runs."""
 
+import errno
+import os
+import threading
+from base64 import b64encode
+from contextlib import contextmanager
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -225,3 +231,133 @@ def test_the_root_may_be_chosen_but_not_a_file(osmosis, workspace, platform, run
 def test_two_runs_never_share_a_folder(name, folder):
     assert run_folder_name(name, "ev_1") == folder
     assert len(run_folder_name("A" * 300, "ev_1")) == 255
+
+
+CONTENT = bytes(range(256)) * 40
+
+
+def digest(content=CONTENT):
+    return f"sha-256=:{b64encode(sha256(content).digest()).decode()}:"
+
+
+def ranged(*, digests=True, told=CONTENT):
+    """A store that can continue a file, and tells the hash of the whole if `digests`."""
+
+    def serve(request):
+        start = int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        headers = {"Repr-Digest": f"md5=:eA==:, {digest(told)}"} if digests else {}
+        status = 206 if "range" in request.headers else 200
+        return SimpleNamespace(status=status, body=None, headers=headers, content=CONTENT[start:])
+
+    return serve
+
+
+@pytest.fixture
+def left_behind(workspace, run, platform):
+    """A run whose one file was under way when the command was killed: `left_behind(b"bytes that came")`."""
+
+    def leave(content, **more):
+        by_path = run({"summary.jsonl": CONTENT})
+        platform.routes[("GET", by_path["summary.jsonl"])] = [ranged(**more)]
+        target = workspace / ".osmosis/evals/calm/summary.jsonl"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        download_module.partial_path(target).write_bytes(content)
+        return target
+
+    return leave
+
+
+def ranges(platform):
+    return [request.headers.get("range") for request in platform.requests if request.path.startswith("/blob")]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_killed_download_goes_on_where_it_was(osmosis, platform, left_behind):
+    target = left_behind(CONTENT[:4000])
+    assert download(osmosis).json["resource"]["files_downloaded"] == 1
+    assert (target.read_bytes(), names(target.parent)) == (CONTENT, ["summary.jsonl"])
+    assert ranges(platform) == ["bytes=4000-"]
+
+
+@pytest.mark.parametrize(
+    ("left", "more", "expected"),
+    [
+        (b"x" * 4000, {}, ["bytes=4000-", None]),  # of another file: the hash tells
+        (CONTENT[:4000], {"digests": False}, ["bytes=4000-", None]),  # nothing would tell
+        (CONTENT + b"more", {}, [None]),
+        (b"", {}, [None]),
+    ],
+)
+def test_what_cannot_be_continued_is_fetched_anew(osmosis, platform, left_behind, left, more, expected):
+    target = left_behind(left, **more)
+    assert download(osmosis).json["status"] == "success"
+    assert (target.read_bytes(), names(target.parent)) == (CONTENT, ["summary.jsonl"])
+    assert ranges(platform) == expected
+
+
+def test_bytes_of_another_hash_are_thrown_away(osmosis, platform, left_behind):
+    target = left_behind(b"", told=b"other")
+    ran = download(osmosis)
+    assert ran.code == 1
+    assert "hash" in ran.json["resource"]["files_failed"][0]["error"]
+    assert names(target.parent) == []
+    assert ranges(platform) == [None] * 3
+
+
+def test_a_connection_that_breaks_is_continued_in_the_next_try(osmosis, workspace, platform, run):
+    by_path = run({"summary.jsonl": CONTENT})
+
+    def short(request):
+        answer = ranged()(request)
+        answer.content = CONTENT[:5000]
+        return answer
+
+    platform.routes[("GET", by_path["summary.jsonl"])] = [short, ranged()]
+    assert download(osmosis).json["status"] == "success"
+    assert (workspace / ".osmosis/evals/calm/summary.jsonl").read_bytes() == CONTENT
+    assert ranges(platform) == [None, "bytes=5000-"]
+
+
+class FullDisk:
+    """A file on a disk with room for some bytes only."""
+
+    def __init__(self, file, room):
+        self._file, self._room = file, room
+
+    def write(self, block):
+        taken = bytes(block[: self._room])
+        self._room -= len(taken)
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._file.write(taken)
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+def test_a_full_disk_is_one_error_and_leaves_complete_files_only(
+    osmosis, workspace, platform, run, monkeypatch
+):
+    run({f"trajectories/row_{row}_run_0.json": CONTENT for row in range(30)})
+    opened, lock, rooms = download_module._opened, threading.Lock(), [10**6] * 3
+
+    @contextmanager
+    def small(partial):
+        with opened(partial) as file:
+            with lock:
+                room = rooms.pop() if rooms else 100
+            yield FullDisk(file, room)
+
+    monkeypatch.setattr(download_module, "_opened", small)
+    ran = download(osmosis)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.count("\n") == 1
+    assert "The disk is full" in ran.error["message"]
+    assert "Make room and run the command again" in ran.error["message"]
+    left = [path for path in (workspace / ".osmosis").rglob("*") if path.is_file()]
+    assert all(path.read_bytes() == CONTENT and path.suffix == ".json" for path in left)
+    monkeypatch.setattr(download_module, "_opened", opened)
+    assert download(osmosis).json["resource"]["files_skipped"] == len(left)

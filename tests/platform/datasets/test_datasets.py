@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -187,3 +188,54 @@ def test_a_file_that_cannot_be_processed_ends_in_error_not_in_limbo(
     finally:
         runner.stop(10)
     assert "No space left on device" in uploader.get(dataset["id"])["error"]
+
+
+def test_an_interrupted_upload_goes_on_under_the_same_id(uploader: Uploader, town: Any) -> None:
+    first = uploader.create().json()
+    again = uploader.create().json()
+    assert (again["id"], again["upload"]["s3_key"]) == (first["id"], first["upload"]["s3_key"])
+    assert again["upload"]["uploaded_parts"] == []
+    url = again["upload"]["presigned_url"].removeprefix(uploader.platform.urls.base_url)
+    etag = uploader.client.put(url, content=CONTENT).headers["etag"].strip('"')
+    part = {
+        "part_number": 1,
+        "size": len(CONTENT),
+        "sha256": hashlib.sha256(CONTENT).hexdigest(),
+        "etag": etag,
+    }
+    assert uploader.create().json()["upload"]["uploaded_parts"] == [part]
+    other = uploader.create(content=CONTENT + b"\n").json()
+    assert other["id"] != first["id"]  # another file takes the place of the abandoned one
+    assert other["upload"]["uploaded_parts"] == []
+    stranger = Uploader(uploader.client, uploader.platform, town.ada.scoped())
+    assert stranger.create(content=CONTENT + b"\n").status_code == 409
+
+
+def test_an_interrupted_replacement_goes_on_and_replaces(uploader: Uploader) -> None:
+    old = uploader.upload()
+    first = uploader.create(overwrite_dataset_id=old["id"]).json()
+    clash = uploader.create()
+    assert clash.status_code == 409  # --overwrite is needed every time
+    for replaced in (clash.json()["existing_dataset_id"], old["id"]):
+        assert uploader.create(overwrite_dataset_id=replaced).json()["id"] == first["id"]
+    longer = CONTENT + CONTENT
+    second = uploader.create(content=longer, overwrite_dataset_id=clash.json()["existing_dataset_id"]).json()
+    assert second["id"] != first["id"]
+    assert uploader.send(second, longer).json()["status"] == "pending"
+    service.process(uploader.platform, second["id"])
+    listed = uploader.client.get("/api/cli/datasets", headers=uploader.headers).json()["datasets"]
+    assert [(d["id"], d["row_count"]) for d in listed if d["file_name"] == "train"] == [(second["id"], 24)]
+
+
+def test_a_part_that_is_sent_again_replaces_the_older(uploader: Uploader) -> None:
+    dataset = uploader.create().json()
+    url = dataset["upload"]["presigned_url"].removeprefix(uploader.platform.urls.base_url)
+    wrong = uploader.client.put(url, content=b"x" * len(CONTENT)).headers["etag"].strip('"')
+    assert uploader.client.put(url, content=CONTENT).status_code == 200
+    body = {"file_extension": "jsonl", "parts": [{"PartNumber": 1, "ETag": wrong}]}
+    path = f"/api/cli/datasets/{dataset['id']}/complete"
+    answer = uploader.client.post(path, json=body, headers=uploader.headers)
+    assert (answer.status_code, "another ETag" in answer.json()["error"]) == (409, True)
+    assert uploader.send(dataset).json()["status"] == "pending"
+    service.process(uploader.platform, dataset["id"])
+    assert uploader.get(dataset["id"])["row_count"] == 12

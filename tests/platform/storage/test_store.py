@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from base64 import b64encode
 from pathlib import Path
 
 import httpx
@@ -84,3 +85,17 @@ def test_a_part_of_another_size_is_refused(platform: Platform, client: httpx.Cli
     assert answer.headers["etag"].startswith('"')
     assert client.put(url.replace("size=4", "size=5"), content=b"12345").status_code == 403
     assert client.get(url).status_code in (404, 405)
+
+
+def test_a_blob_is_served_in_ranges_with_the_hash_of_the_whole(
+    platform: Platform, client: httpx.Client
+) -> None:
+    stored = platform.blobs.put_bytes(b"0123456789")
+    url = platform.urls.download_url(stored.sha256, "x.txt").removeprefix(platform.urls.base_url)
+    digest = f"sha-256=:{b64encode(hashlib.sha256(b'0123456789').digest()).decode()}:"
+    whole, rest = client.get(url), client.get(url, headers={"Range": "bytes=4-"})
+    assert (whole.status_code, whole.content) == (200, b"0123456789")
+    assert (rest.status_code, rest.content) == (206, b"456789")
+    for answer in (whole, rest):
+        assert answer.headers["repr-digest"] == digest
+        assert answer.headers["etag"] == f'"{stored.sha256}"'

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
+from starlette.requests import ClientDisconnect
 
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import NotFound
@@ -50,5 +51,8 @@ async def put_part(upload_id: str, part: int, request: Request) -> Response:
     platform = _platform(request)
     platform.urls.check("PUT", f"/uploads/{upload_id}/{part}", request.query_params)
     size = int(request.query_params["size"])
-    etag = await platform.parts.receive(upload_id, part, size, request.stream())
+    try:
+        etag = await platform.parts.receive(upload_id, part, size, request.stream())
+    except ClientDisconnect:  # nothing of the part is kept, and nobody is left to be told
+        return Response(status_code=400)
     return Response(status_code=200, headers={"ETag": f'"{etag}"'})

@@ -80,17 +80,16 @@ def fetch_files(
             done += count
             progress(done)
 
-    http = transfer_client(client.base_url)
-    fetch_one = partial(_fetch_one, http, urls, root, add, stop)
     problems: dict[str, str | None] = {}
-    try:
-        for file, problem in each_in_parallel(fetch_one, wanted, WORKERS, stop):
-            problems[file.path] = problem
-    except BaseException:
-        for file in wanted:
-            partial_path(root / file.path).unlink(missing_ok=True)
-        raise
-    http.close()
+    with transfer_client(client.base_url) as http:
+        fetch_one = partial(_fetch_one, http, urls, root, add, stop)
+        try:
+            for file, problem in each_in_parallel(fetch_one, wanted, WORKERS, stop):
+                problems[file.path] = problem
+        except BaseException:
+            for file in wanted:
+                partial_path(root / file.path).unlink(missing_ok=True)
+            raise
     for file in wanted:
         problem = problems[file.path]
         if problem is None:

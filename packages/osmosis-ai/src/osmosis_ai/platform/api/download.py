@@ -160,7 +160,8 @@ class _Download:
             self._count(len(block))
         size, expected = file.tell(), _digest(response)
         if self._size is not None and size != self._size:
-            file.truncate(0)
+            if size > self._size:
+                file.truncate(0)
             raise TransferError(f"{self._target.name}: expected {self._size} bytes, got {size}.")
         if expected is not None and digest.digest() != expected:
             file.truncate(0)
