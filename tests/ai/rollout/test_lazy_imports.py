@@ -1,9 +1,7 @@
-"""What importing the SDK loads, and what a missing extra says. Each case is a fresh interpreter."""
+"""What importing the SDK loads. Each case is a fresh interpreter."""
 
 import subprocess
 import sys
-
-import pytest
 
 import osmosis_ai.rollout
 
@@ -38,39 +36,3 @@ def test_integrations_never_load_litellm() -> None:
         "print('litellm' in sys.modules, s.LiteLLMModel.__name__, o.OsmosisLitellmModel.__name__)"
     )
     assert python(code).startswith("False")
-
-
-@pytest.mark.parametrize(
-    ("statement", "missing", "extra"),
-    [
-        ("from osmosis_ai.rollout.server import create_rollout_server", "fastapi", "server"),
-        ("import osmosis_ai.rollout.integrations.agents.strands", "strands", "strands"),
-        ("import osmosis_ai.rollout.integrations.agents.openai_agents", "agents", "openai-agents"),
-    ],
-)
-def test_missing_extra_says_how_to_install_it(statement: str, missing: str, extra: str) -> None:
-    code = f"""
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-try:
-    {statement}
-except ModuleNotFoundError as error:
-    print(error.name, error)
-"""
-    text = python(code)
-    assert text.startswith(f"{missing} ")
-    assert f'pip install "osmosis-ai[{extra}]"' in text
-
-
-def test_facade_lists_and_refuses_names() -> None:
-    import osmosis_ai.rollout.server as facade
-
-    assert {"create_rollout_server", "ControllerAuth"} <= set(dir(facade))
-    with pytest.raises(
-        AttributeError, match=r"module 'osmosis_ai.rollout.server' has no attribute 'nothing'"
-    ):
-        _ = facade.nothing
