@@ -115,6 +115,7 @@ def test_templates_and_scaffolds(osmosis, bare_workspace):
     assert osmosis("--json", "template", "list").json["items"] == [
         {"name": "multiply-local-openai"},
         {"name": "multiply-local-strands"},
+        {"name": "multiply-harbor-strands"},
     ]
     document = osmosis("--json", "template", "apply", "multiply-local-openai").json
     assert document["operation"] == "template.apply"

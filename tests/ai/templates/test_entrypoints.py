@@ -24,6 +24,8 @@ def test_an_entrypoint_takes_host_and_port_from_the_platform(
         entrypoint = init_rollout("mine", tmp_path, force=False).folder / "main.py"
     else:
         entrypoint = template / "rollouts" / name / "main.py"
+    monkeypatch.syspath_prepend(entrypoint.parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for variable in ("_OSMOSIS_ROLLOUT_HOST", "_OSMOSIS_ROLLOUT_PORT"):
         monkeypatch.delenv(variable, raising=False)
     runpy.run_path(str(entrypoint), run_name="__main__")

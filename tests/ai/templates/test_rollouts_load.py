@@ -45,7 +45,9 @@ def test_starters_are_loadable_pairs(template, name):
 
 def test_starters_grade_alike(template):
     """The graders of all starters are one piece of code, tested below."""
-    sources = [(template / "rollouts" / name / "main.py").read_text() for name in STARTERS]
+    harbor = "multiply-harbor-strands/multiply_agent/agent.py"
+    files = [f"{name}/main.py" for name in STARTERS if name != "multiply-harbor-strands"] + [harbor]
+    sources = [(template / "rollouts" / file).read_text() for file in files]
     assert (
         len({source[source.index("def final_text") : source.index("workflow_config")] for source in sources})
         == 1

@@ -90,7 +90,12 @@ def test_the_data_is_what_its_generator_makes(template):
 
 
 @pytest.mark.parametrize(
-    ("name", "extra"), [("multiply-local-openai", "openai-agents"), ("multiply-local-strands", "strands")]
+    ("name", "extra"),
+    [
+        ("multiply-local-openai", "openai-agents"),
+        ("multiply-local-strands", "strands"),
+        ("multiply-harbor-strands", "harbor,strands"),
+    ],
 )
 def test_starters_declare_their_framework(template, name, extra):
     project = tomllib.loads((template / "rollouts" / name / "pyproject.toml").read_text())["project"]

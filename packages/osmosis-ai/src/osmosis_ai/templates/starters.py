@@ -7,7 +7,7 @@ from osmosis_ai.templates.errors import TemplateError
 from osmosis_ai.templates.source import template_files, workspace_source
 from osmosis_ai.templates.writing import check_inside, check_replaceable, write_files
 
-STARTERS = ("multiply-local-openai", "multiply-local-strands")
+STARTERS = ("multiply-local-openai", "multiply-local-strands", "multiply-harbor-strands")
 _SHARED_DATA = "data/multiply.jsonl"
 
 
