@@ -72,14 +72,15 @@ def _padded_loop(rows: list[TrainingRow]) -> float:
         counting = CpuClock() if attempt == 0 else clock
         with counting.running():
             for start in range(0, len(rows), MICRO_BATCH):
-                _padded_micro_batch(model, rows[start : start + MICRO_BATCH], trained)
+                padded_micro_batch(model, rows[start : start + MICRO_BATCH], trained)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             optimizer.zero_grad()
     return REPEATS * sum(len(row.token_ids) for row in rows) / clock.seconds
 
 
-def _padded_micro_batch(model: Any, rows: list[TrainingRow], trained: int) -> None:
+def padded_micro_batch(model: Any, rows: list[TrainingRow], trained: int) -> None:
+    """Pad, full logits, clipped loss on the mask, backward."""
     width = max(len(row.token_ids) for row in rows)
 
     def pad(values: list[list[Any]]) -> torch.Tensor:

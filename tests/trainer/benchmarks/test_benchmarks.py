@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SMALLEST = {
     "dataset_validation": "megabytes=1, rounds=1",
     "learning": "groups=1, rounds=1",
+    "platform_pages": "runs=8, lines=300, requests=4",
     "rollouts": "rollouts=4, rounds=1",
     "sampling": "longest=8, rounds=1",
     "training_step": "groups=1, steps=1",
@@ -61,3 +62,12 @@ def test_an_unknown_benchmark_is_told() -> None:
     )
     assert done.returncode == 2
     assert "no benchmark is called nothing; there are dataset_validation, learning, " in done.stderr
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_learner_step_is_measured_in_processes_of_its_own() -> None:
+    from benchmarks.learner_memory import run
+
+    against_the_loop, twice = run(rows=2, tokens=128)
+    assert against_the_loop.ratio > 1
+    assert 0 < twice.ratio
