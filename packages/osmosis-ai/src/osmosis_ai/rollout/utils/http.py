@@ -64,12 +64,7 @@ async def post_json_with_retry(
     while True:
         try:
             response = await client.post(url, json=payload, headers=headers)
-            if not response.is_success:
-                raise httpx.HTTPStatusError(
-                    f"the callback {url} was answered with HTTP {response.status_code}",
-                    request=response.request,
-                    response=response,
-                )
+            response.raise_for_status()
             return response
         except httpx.HTTPError as error:
             if attempt >= max_attempts or not _is_retryable_exception(error):
