@@ -6,9 +6,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig
+from osmosis_ai.rollout.types.enums import RolloutStatus
 from osmosis_ai.rollout.types.sample import MessageDict, RolloutSample
 
 CHAT_COMPLETIONS_URL_ENV = "OSMOSIS_CHAT_COMPLETIONS_URL"
@@ -22,6 +23,13 @@ class SampleSource(ABC):
     @abstractmethod
     async def get_sample(self) -> RolloutSample:
         """The conversation so far, as a sample."""
+
+
+class RolloutProgress(Protocol):
+    """Wants to know how far a rollout is."""
+
+    def status_changed(self, status: RolloutStatus) -> None:
+        """The rollout has reached this status."""
 
 
 @dataclass
@@ -39,6 +47,7 @@ class RolloutContext:
     api_key: str | None = None
     rollout_id: str = ""
     sample_source: SampleSource | None = field(default=None)
+    progress: RolloutProgress | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.chat_completions_url = self.chat_completions_url or os.environ.get(CHAT_COMPLETIONS_URL_ENV, "")
@@ -66,6 +75,11 @@ class RolloutContext:
                 "and run further candidates as separate rollouts"
             )
         self.sample_source = source
+
+    async def set_status(self, status: RolloutStatus) -> None:
+        """Tell whoever follows this rollout how far it is. Backends call it; nobody follows a rollout that is called back."""
+        if self.progress is not None:
+            self.progress.status_changed(status)
 
     async def get_sample(self) -> RolloutSample | None:
         """The sample of the registered source, asked anew each time, or None without a source."""

@@ -52,3 +52,7 @@ class ExecutionBackend(ABC):
     def health(self) -> dict[str, Any]:
         """The body of ``GET /health``."""
         return {"status": "ok"}
+
+    async def shutdown(self) -> None:
+        """Release what the backend holds. The server calls it once, when no rollout is left."""
+        return

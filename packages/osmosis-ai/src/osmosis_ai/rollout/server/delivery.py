@@ -5,7 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from osmosis_ai.rollout.server.auth import ControllerAuth
-from osmosis_ai.rollout.server.payloads import completion_payload, grader_payload
+from osmosis_ai.rollout.server.payloads import (
+    INTERNAL_ERROR,
+    UNGRADED,
+    completion_payload,
+    grader_payload,
+    warn_of_minimal_sample,
+)
 from osmosis_ai.rollout.trajectory.report import TrajectoryReport, report_from_response
 from osmosis_ai.rollout.types.execution import ExecutionResult
 from osmosis_ai.rollout.types.protocol import RolloutInitRequest
@@ -45,17 +51,13 @@ class CallbackDelivery:
         try:
             await self._post(url, grader_payload(self._rollout_id, result))
         except (TypeError, ValueError) as error:
-            logger.warning(
-                "The sample of rollout %s has no JSON form (%s); sending it without messages and telemetry",
-                self._rollout_id,
-                error,
-            )
+            warn_of_minimal_sample(self._rollout_id, error)
             await self._post(url, grader_payload(self._rollout_id, result, minimal=True))
         self._grader_acknowledged = True
 
-    async def failure(self, completion: ExecutionResult, grader: ExecutionResult) -> None:
+    async def crashed(self) -> None:
         """After the backend raised: close whatever is still open. Delivery errors are logged; nobody is left to handle them."""
-        for deliver, result in ((self.completion, completion), (self.grader, grader)):
+        for deliver, result in ((self.completion, INTERNAL_ERROR), (self.grader, UNGRADED)):
             try:
                 await deliver(result)
             except Exception:

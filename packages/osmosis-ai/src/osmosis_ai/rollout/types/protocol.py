@@ -1,4 +1,4 @@
-"""Bodies of the rollout protocol, generation B."""
+"""Bodies of the rollout protocol: generations A and B (callbacks) and C (the result is polled)."""
 
 from typing import Annotated, Any
 
@@ -12,6 +12,9 @@ type RolloutId = Annotated[
     str, AfterValidator(lambda value: ensure_single_path_segment(value, label="rollout_id"))
 ]
 type TimeoutSec = Annotated[float, Field(allow_inf_nan=False)]
+
+
+POLLING_LEASE_HEADER = "X-Osmosis-Rollout-Lease"
 
 
 class RolloutInitRequest(BaseModel):
@@ -34,6 +37,49 @@ class RolloutInitRequest(BaseModel):
     agent_timeout_sec: TimeoutSec | None = None
     grader_timeout_sec: TimeoutSec | None = None
     extra_fields: dict[str, Any] | None = None
+
+
+class PolledRolloutRequest(BaseModel):
+    """``POST /rollout`` of a controller that polls: no callbacks, and an id that it can ask for.
+
+    With ``grade`` false the result is that of the workflow. The other fields mean what they mean in
+    :class:`RolloutInitRequest`; ``llm_api_key`` is the only key.
+    """
+
+    rollout_id: RolloutId
+    initial_messages: list[MessageDict]
+    chat_completions_url: str
+    grade: bool = True
+    label: str | None = None
+    metadata: dict[str, Any] | None = None
+    llm_api_key: str | None = Field(default=None, min_length=1)
+    agent_timeout_sec: TimeoutSec | None = None
+    grader_timeout_sec: TimeoutSec | None = None
+    extra_fields: dict[str, Any] | None = None
+
+
+class PolledRolloutResponse(BaseModel):
+    """The answer to an accepted polled rollout. Each poll waits up to ``result_wait_timeout_sec`` for news and renews the
+    lease; a rollout that nobody asks for within ``polling_lease_timeout_sec`` is cancelled."""
+
+    rollout_id: str
+    status: RolloutStatus = RolloutStatus.QUEUED
+    polling_lease_token: str
+    result_wait_timeout_sec: float
+    polling_lease_timeout_sec: float
+
+
+class RolloutResultResponse(BaseModel):
+    """``GET /rollout/{rollout_id}/result``: where the rollout is, or how it ended.
+
+    ``err_category`` is an error category, ``lease_expired`` or ``internal_error``.
+    """
+
+    rollout_id: str
+    status: RolloutStatus
+    sample: dict[str, Any] | None = None
+    err_message: str | None = None
+    err_category: str | None = None
 
 
 class RolloutInitResponse(BaseModel):

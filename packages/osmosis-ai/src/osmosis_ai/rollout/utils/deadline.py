@@ -1,38 +1,78 @@
 """Running user code under a budget of seconds."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+# Code that goes on this long after its cancellation is not waited for any longer.
+ABANDON_AFTER_SEC = 5.0
+
+_abandoned: set[asyncio.Task[Any]] = set()
 
 
 class DeadlineExceededError(TimeoutError):
     """User code used more than its budget."""
 
 
+class CancelledInsideError(RuntimeError):
+    """User code let a cancellation of its own escape."""
+
+
 async def run_with_deadline[T](
-    call: Callable[[], Awaitable[T]], *, budget_sec: float | None, message: str
+    call: Callable[[], Coroutine[Any, Any, T]], *, budget_sec: float | None, message: str
 ) -> T:
     """The result of ``call``, which gets ``budget_sec`` seconds (None: unlimited; 0 or less: it is not called at all).
 
     Code that swallows the cancellation, blocks the event loop or fails with another error after its budget counts as
-    timed out all the same. A cancellation from outside passes through.
+    timed out all the same. What does not end within another five seconds is left behind, running. A cancellation from outside
+    passes through.
 
     Raises:
         DeadlineExceededError: with ``message``, when the budget is used up.
+        CancelledInsideError: when the code ends as cancelled though nobody cancelled it.
     """
-    if budget_sec is None:
-        return await call()
-    if budget_sec <= 0:
+    if budget_sec is not None and budget_sec <= 0:
         raise DeadlineExceededError(message)
-    started = time.monotonic()
-    scope = asyncio.timeout(budget_sec)
     try:
-        async with scope:
-            value = await call()
-    except Exception as error:
-        if scope.expired() or time.monotonic() - started > budget_sec:
-            raise DeadlineExceededError(message) from error
-        raise
-    if scope.expired() or time.monotonic() - started > budget_sec:
-        raise DeadlineExceededError(message)
-    return value
+        return await (call() if budget_sec is None else _run_within(call, budget_sec, message))
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        raise CancelledInsideError("user code was cancelled by something of its own") from error
+
+
+async def _run_within[T](call: Callable[[], Coroutine[Any, Any, T]], budget_sec: float, message: str) -> T:
+    started = time.monotonic()
+    task = asyncio.ensure_future(call())
+    try:
+        await asyncio.wait({task}, timeout=budget_sec)
+    finally:
+        await _end(task)
+    late = not task.done() or time.monotonic() - started > budget_sec
+    if late:
+        error = None if not task.done() or task.cancelled() else task.exception()
+        raise DeadlineExceededError(message) from error
+    return task.result()
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Cancel the task, and leave it behind if it goes on all the same."""
+    if task.done():
+        return
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    task.cancel()
+    try:
+        await asyncio.wait({task}, timeout=ABANDON_AFTER_SEC)
+    finally:
+        if not task.done():
+            logger.error(
+                "User code goes on %g s after it was cancelled; its rollout ends without it",
+                ABANDON_AFTER_SEC,
+            )
+            _abandoned.add(task)
+            task.add_done_callback(_abandoned.discard)

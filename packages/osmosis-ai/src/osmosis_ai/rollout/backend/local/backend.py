@@ -12,6 +12,7 @@ from osmosis_ai.rollout.context import (
     GraderContext,
     RolloutContext,
     get_rollout_context,
+    rollout_contextvar,
 )
 from osmosis_ai.rollout.grader import Grader
 from osmosis_ai.rollout.types.config import AgentWorkflowConfig, GraderConfig
@@ -101,6 +102,7 @@ class LocalBackend(ExecutionBackend):
             artifacts_dir=await create_rollout_artifacts_dir(self.artifact_root, request.id),
         )
         rollout = get_rollout_context() or RolloutContext(rollout_id=request.id)
+        await rollout.set_status(RolloutStatus.RUNNING)
 
         async def call() -> RolloutSample | None:
             with rollout:
@@ -138,6 +140,7 @@ class LocalBackend(ExecutionBackend):
         )
 
         async def call() -> None:
+            rollout_contextvar.set(None)  # a grader runs outside of the rollout
             await grader_cls(self.grader_config).grade(ctx)
             validate_sample_has_reward(ctx.sample)
 
