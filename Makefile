@@ -18,7 +18,7 @@ EDITABLE = $(UV) pip install --quiet --no-deps --no-build-isolation
 PROJECTS := $(wildcard packages/*/pyproject.toml)
 
 help:  ## Show the tasks
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 $(UV):
 	@test -n "$(PYTHON)" || exit 1
@@ -73,6 +73,10 @@ test-all: dev  ## Tests, with the slow ones
 	$(PLATFORM) -m pytest tests/ai tests/platform tests/e2e $(NO_BROWSER) $(PARALLEL) $(ARGS)
 	$(PLATFORM) -m pytest tests/e2e/dashboard $(PARALLEL) $(ARGS)
 	$(TRAINER) -m pytest tests/trainer $(PARALLEL) $(ARGS)
+	@UV=$(UV) $(PLATFORM) tools/test_frameworks.py
+
+test-frameworks: dev  ## Integrations against the oldest and newest agent frameworks. ARGS="strands-oldest"
+	@UV=$(UV) $(PLATFORM) tools/test_frameworks.py $(ARGS)
 
 bench: dev  ## Benchmarks, each beside a named alternative. ARGS="--json out.json"
 	@$(TRAINER) -m benchmarks $(ARGS)
@@ -97,6 +101,6 @@ lock: | $(UV)  ## Refresh the pinned requirements
 	$(COMPILE) packages/osmosis-trainer/pyproject.toml requirements/build.in -c requirements/trainer-dev.txt -o requirements/trainer.txt
 
 clean:  ## Remove environments and caches
-	rm -rf .venv .venv-trainer .tools build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-trainer .venv-frameworks .tools build dist .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup dev demo serve test test-all bench check format lock clean
+.PHONY: help setup dev demo serve test test-all test-frameworks bench check format lock clean

@@ -6,10 +6,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import uvicorn
 
@@ -68,8 +70,34 @@ def send_json(handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
     handler.wfile.write(data)
 
 
+def whole_delta(message: Json) -> Json:
+    """The whole message as one streamed delta."""
+    calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or [])]
+    return {**message, **({"tool_calls": calls} if calls else {})}
+
+
+def pieces_of(message: Json, size: int = 3) -> Iterator[Json]:
+    """The message as deltas of `size` characters, the way token streams arrive."""
+    yield {"role": "assistant"}
+    for field_name in ("reasoning_content", "content"):
+        text = message.get(field_name) or ""
+        for start in range(0, len(text), size):
+            yield {field_name: text[start : start + size]}
+    for index, call in enumerate(message.get("tool_calls") or []):
+        function = call["function"]
+        yield {
+            "tool_calls": [{**call, "index": index, "function": {"name": function["name"], "arguments": ""}}]
+        }
+        for start in range(0, len(function["arguments"]), size):
+            part = {"arguments": function["arguments"][start : start + size]}
+            yield {"tool_calls": [{"index": index, "function": part}]}
+
+
 class PolicyStub(LoopbackServer):
-    """Calls the first tool with 6 and 7, then answers with the tool's result. `script` replaces the decision."""
+    """Calls the first tool with 6 and 7, then answers with the tool's result. `script` replaces the decision.
+
+    With `in_pieces` the texts and arguments of a streamed answer come a few characters at a time.
+    """
 
     USAGE: Json = {
         "prompt_tokens": 11,
@@ -80,6 +108,7 @@ class PolicyStub(LoopbackServer):
 
     def __init__(self) -> None:
         self.script: Callable[[Json], tuple[int, Json]] = self.decide
+        self.in_pieces = False
         super().__init__(self._answer)
 
     @staticmethod
@@ -116,13 +145,11 @@ class PolicyStub(LoopbackServer):
                 handler, 200, {**base, "object": "chat.completion", "choices": [choice], "usage": self.USAGE}
             )
             return
-        delta = dict(message)
-        if calls := delta.get("tool_calls"):
-            delta["tool_calls"] = [{**call, "index": index} for index, call in enumerate(calls)]
+        deltas = pieces_of(message) if self.in_pieces else [whole_delta(message)]
         chunks: list[Json] = [
-            {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-            {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
+            {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
         ]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         if (exchange.body.get("stream_options") or {}).get("include_usage"):
             chunks.append({"choices": [], "usage": self.USAGE})
         handler.send_response(200)
@@ -205,6 +232,28 @@ def serve_fixture() -> Callable[[Any], AbstractAsyncContextManager[ServedApp]]:
 def wait_until_fixture() -> Callable[..., Any]:
     """Wait for a condition, with a deadline."""
     return wait_until
+
+
+ATIF_SCHEMA = json.loads((Path(__file__).parent / "atif_v1_7.schema.json").read_text())
+
+
+@pytest.fixture
+def check_atif() -> Callable[[Json], None]:
+    """Fail unless a document is ATIF v1.7, cross-field rules included."""
+    validator = jsonschema.Draft202012Validator(ATIF_SCHEMA)
+
+    def check(document: Json) -> None:
+        validator.validate(document)
+        for position, step in enumerate(document["steps"], start=1):
+            assert step["step_id"] == position
+            if "timestamp" in step:
+                datetime.fromisoformat(step["timestamp"])
+            calls = {call["tool_call_id"] for call in step.get("tool_calls", [])}
+            results = step.get("observation", {"results": []})["results"]
+            assert {result["source_call_id"] for result in results if "source_call_id" in result} <= calls
+        assert document["final_metrics"]["total_steps"] == len(document["steps"])
+
+    return check
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,10 @@ def chat_messages(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         ]
         facts = _call_facts(group)
         answer = next((message for message in converted if message.get("role") == "assistant"), None)
+        if answer is None and facts:
+            # The framework leaves out a turn of nothing but reasoning; here it stands for a model call that took place.
+            answer = {"role": "assistant", "content": ""}
+            converted.append(answer)
         if answer is not None:
             answer.update(facts)
         messages.extend(converted)

@@ -38,7 +38,7 @@ class OsmosisPolicyModel(OpenAIModel):  # type: ignore[misc]
         super().__init__(
             client_args={
                 **(client_args or {}),
-                "base_url": rollout.chat_completions_url,
+                "api_base": rollout.chat_completions_url,
                 "api_key": rollout.api_key,
             },
             **{**model_config, "model_id": MODEL_ID},
@@ -53,7 +53,9 @@ class OsmosisPolicyModel(OpenAIModel):  # type: ignore[misc]
 
     @asynccontextmanager
     async def _get_client(self) -> AsyncIterator[PolicyClient]:
-        async with PolicyClient(**self.client_args) as client:
+        options = dict(self.client_args)
+        options["base_url"] = options.pop("api_base")
+        async with PolicyClient(**options) as client:
             yield client
 
 
@@ -118,8 +120,9 @@ class StrandsAgentSampleSource(SampleSource):
         self._added: dict[int, tuple[Any, datetime]] = {}
 
     def watch(self) -> None:
-        """Note from now on when each message is added."""
-        self.agent.hooks.add_callback(MessageAddedEvent, self._note)
+        """Note from now on when each message is added; an agent that keeps no hooks has messages without times."""
+        if hooks := getattr(self.agent, "hooks", None):
+            hooks.add_callback(MessageAddedEvent, self._note)
 
     def _note(self, event: Any) -> None:
         self._added[id(event.message)] = (event.message, datetime.now(UTC))
@@ -137,6 +140,9 @@ class StrandsAgentSampleSource(SampleSource):
 
     def _chat_messages(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         converted: list[dict[str, Any]] = LiteLLMModel.format_request_messages([_without_reasoning(message)])
+        if message["role"] == "assistant" and not converted:
+            # Strands leaves out a turn without text or calls; here it stands for a model call that took place.
+            converted = [{"role": "assistant", "content": ""}]
         noted = self._added.get(id(message))
         for chat in converted:
             if noted is not None:

@@ -1,0 +1,324 @@
+"""What an OpenAI agent does inside a rollout reaches the grader, the callbacks and the saved trajectory."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from agents import ModelSettings, Runner, function_tool
+from agents.mcp import MCPServerStdio
+from pydantic import BaseModel
+
+from osmosis_ai.rollout import AgentWorkflow, AgentWorkflowContext
+from osmosis_ai.rollout.integrations.agents.openai_agents import (
+    OsmosisAgent,
+    OsmosisMemorySession,
+    OsmosisRolloutModel,
+)
+
+
+@function_tool
+def multiply(a: int, b: int) -> int:
+    """Multiply two integers."""
+    return a * b
+
+
+@function_tool
+def broken() -> str:
+    """Never works."""
+    raise ValueError("out of order")
+
+
+def agent_for(**options: Any) -> OsmosisAgent:
+    defaults: dict[str, Any] = {
+        "name": "multiplier",
+        "instructions": "Use the tool.",
+        "model": OsmosisRolloutModel(),
+        "model_settings": ModelSettings(temperature=0.5, max_tokens=64, extra_args={"top_k": 5}),
+        "tools": [multiply],
+    }
+    return OsmosisAgent(**{**defaults, **options})
+
+
+class ToolUse(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        await Runner.run(agent_for(), ctx.prompt, session=OsmosisMemorySession())
+
+
+class Streamed(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        run = Runner.run_streamed(agent_for(), ctx.prompt, session=OsmosisMemorySession())
+        async for _ in run.stream_events():
+            pass
+
+
+@pytest.mark.parametrize("workflow", [ToolUse, Streamed])
+@pytest.mark.parametrize("in_pieces", [False, True])
+async def test_tools_usage_model_times_and_reasoning_survive(
+    policy: Any, roll: Any, workflow: Any, in_pieces: bool
+) -> None:
+    policy.in_pieces = in_pieces
+    outcome = await roll(workflow)
+
+    assert outcome.callbacks == [("completion", "success"), ("grader", "success")]
+    assert outcome.sample["reward"] == 1.0
+    kinds = [item.get("type") or item["role"] for item in outcome.sample["messages"]]
+    assert kinds == ["system", "user", "reasoning", "function_call", "function_call_output", "message"]
+    assert [step["source"] for step in outcome.document["steps"]] == ["system", "user", "agent", "agent"]
+    first, last = outcome.agent_steps
+    for step in (first, last):
+        assert step["metrics"]["prompt_tokens"] == 11
+        assert step["metrics"]["completion_tokens"] == 3
+        assert step["metrics"]["cached_tokens"] == 4
+        assert step["model_name"] == "osmosis-rollout"
+        assert step["timestamp"]
+        assert step["llm_call_count"] == 1
+    assert first["reasoning_content"] == "I should multiply."
+    assert first["tool_calls"] == [
+        {"tool_call_id": "call_1", "function_name": "multiply", "arguments": {"a": 6, "b": 7}}
+    ]
+    assert first["observation"]["results"] == [{"source_call_id": "call_1", "content": "42"}]
+    assert last["message"] == "The answer is 42"
+    assert outcome.document["final_metrics"] == {
+        "total_prompt_tokens": 22,
+        "total_completion_tokens": 6,
+        "total_cached_tokens": 8,
+        "total_steps": 4,
+    }
+
+
+@pytest.mark.parametrize("workflow", [ToolUse, Streamed])
+async def test_requests_on_the_wire(policy: Any, roll: Any, workflow: Any) -> None:
+    await roll(workflow)
+
+    assert len(policy.requests) == 2
+    for request in policy.requests:
+        assert request.path == "/v1/rollouts/r7/chat/completions"
+        assert request.headers["authorization"] == "Bearer policy-key"
+        assert not [name for name in request.headers if "sample" in name or "rollout" in name]
+        body = request.body
+        assert body["model"] == "osmosis-rollout"
+        assert body["stream"] is True
+        assert body["stream_options"] == {"include_usage": True}
+        assert (body["temperature"], body["max_tokens"], body["top_k"]) == (0.5, 64, 5)
+        assert body["tools"][0]["function"]["name"] == "multiply"
+        assert body["messages"][0] == {"role": "system", "content": "Use the tool."}
+        assert "osmosis_call" not in json.dumps(body)
+    assert [message["role"] for message in policy.requests[0].body["messages"]] == [
+        "system",
+        "system",
+        "user",
+    ]
+    result = policy.requests[1].body["messages"][-1]
+    assert (result["role"], result["tool_call_id"], result["content"]) == ("tool", "call_1", "42")
+
+
+async def test_parallel_tool_calls_stay_together(policy: Any, roll: Any, call: Any, in_turn: Any) -> None:
+    both = [call("multiply", "c1", a=6, b=7), call("multiply", "c2", a=2, b=3)]
+    policy.in_pieces = True
+    policy.script = in_turn({"content": "Both.", "tool_calls": both}, "42 and 6")
+    outcome = await roll(ToolUse)
+
+    assert len(policy.requests) == 2
+    results = [message for message in policy.requests[1].body["messages"] if message["role"] == "tool"]
+    assert {result["tool_call_id"]: result["content"] for result in results} == {"c1": "42", "c2": "6"}
+    assert len(outcome.agent_steps) == 2
+    first = outcome.agent_steps[0]
+    assert first["message"] == "Both."
+    assert [made["tool_call_id"] for made in first["tool_calls"]] == ["c1", "c2"]
+    observed = {result["source_call_id"]: result["content"] for result in first["observation"]["results"]}
+    assert observed == {"c1": "42", "c2": "6"}
+
+
+class BrokenTool(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        await Runner.run(agent_for(tools=[broken]), ctx.prompt, session=OsmosisMemorySession())
+
+
+async def test_tool_that_fails_is_an_observation(policy: Any, roll: Any, call: Any, in_turn: Any) -> None:
+    policy.script = in_turn({"tool_calls": [call("broken")]}, "42 without it")
+    outcome = await roll(BrokenTool)
+    assert outcome.sample["reward"] == 1.0
+    assert "error occurred" in outcome.agent_steps[0]["observation"]["results"][0]["content"]
+
+
+class HandedOver(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        expert = agent_for(name="expert", instructions="You are the expert.")
+        clerk = agent_for(name="clerk", instructions="Hand over.", tools=[], handoffs=[expert])
+        result = await Runner.run(clerk, ctx.prompt, session=OsmosisMemorySession())
+        assert result.last_agent is expert
+
+
+async def test_hand_over_stays_in_one_sample(policy: Any, roll: Any, call: Any, in_turn: Any) -> None:
+    policy.script = in_turn(
+        {"tool_calls": [call("transfer_to_expert", "h")]}, {"tool_calls": [call("multiply", a=6, b=7)]}, "42"
+    )
+    outcome = await roll(HandedOver)
+
+    systems = [request.body["messages"][0]["content"] for request in policy.requests]
+    assert systems == ["Hand over.", "You are the expert.", "You are the expert."]
+    assert outcome.sample["reward"] == 1.0
+    names = [step.get("tool_calls", [{}])[0].get("function_name") for step in outcome.agent_steps]
+    assert names == ["transfer_to_expert", "multiply", None]
+    assert all(step["metrics"]["prompt_tokens"] == 11 for step in outcome.agent_steps)
+    assert outcome.agent_steps[0]["observation"]["results"][0]["source_call_id"] == "h"
+
+
+class Nested(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        expert = agent_for(name="expert", instructions="You are the expert.", tools=[])
+        tool = expert.as_tool(tool_name="ask_expert", tool_description="Ask an expert.")
+        await Runner.run(agent_for(tools=[tool]), ctx.prompt, session=OsmosisMemorySession())
+
+
+async def test_agent_used_as_a_tool(policy: Any, roll: Any, call: Any, in_turn: Any) -> None:
+    policy.script = in_turn({"tool_calls": [call("ask_expert", input="6 times 7?")]}, "It is 42.", "So 42.")
+    outcome = await roll(Nested)
+
+    assert outcome.completion["err_message"] is None
+    roles = [[message["role"] for message in request.body["messages"]] for request in policy.requests]
+    assert roles[1] == ["system", "user"]
+    assert {request.headers["authorization"] for request in policy.requests} == {"Bearer policy-key"}
+    assert outcome.sample["reward"] == 1.0
+    assert len(outcome.agent_steps) == 2
+    assert outcome.agent_steps[0]["observation"]["results"][0]["content"] == "It is 42."
+
+
+class SecondSession(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        OsmosisMemorySession()
+        await Runner.run(agent_for(), ctx.prompt, session=OsmosisMemorySession())
+
+
+async def test_second_session_fails_the_workflow(roll: Any) -> None:
+    outcome = await roll(SecondSession)
+    assert outcome.completion["err_category"] == "validation_error"
+    assert "already has a sample source" in outcome.completion["err_message"]
+    assert (outcome.grader["status"], outcome.trajectory) == ("failure", None)
+
+
+class NoSession(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        await Runner.run(agent_for(), ctx.prompt)
+
+
+async def test_run_without_a_session_is_refused(policy: Any, roll: Any) -> None:
+    outcome = await roll(NoSession)
+    assert "OsmosisMemorySession" in outcome.completion["err_message"]
+    assert policy.requests == []
+
+
+async def test_tools_of_an_mcp_server(policy: Any, roll: Any, mcp_server_script: str) -> None:
+    class McpTools(AgentWorkflow):
+        async def run(self, ctx: AgentWorkflowContext) -> None:
+            params = {"command": sys.executable, "args": [mcp_server_script]}
+            async with MCPServerStdio(params=params, client_session_timeout_seconds=120) as server:
+                await Runner.run(
+                    agent_for(tools=[], mcp_servers=[server]), ctx.prompt, session=OsmosisMemorySession()
+                )
+
+    outcome = await roll(McpTools)
+    assert outcome.completion["err_message"] is None
+    assert policy.requests[0].body["tools"][0]["function"]["name"] == "multiply"
+    assert outcome.sample["reward"] == 1.0
+    assert outcome.agent_steps[0]["tool_calls"][0]["arguments"] == {"a": 6, "b": 7}
+    assert outcome.agent_steps[0]["observation"]["results"][0]["source_call_id"] == "call_1"
+    assert "42" in outcome.agent_steps[0]["observation"]["results"][0]["content"]
+
+
+class Product(BaseModel):
+    """The product."""
+
+    value: int
+
+
+class StructuredOutput(AgentWorkflow):
+    result: Any = None
+
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        agent = agent_for(tools=[], output_type=Product)
+        outcome = await Runner.run(agent, ctx.prompt, session=OsmosisMemorySession())
+        StructuredOutput.result = outcome.final_output
+
+
+async def test_structured_output_is_asked_for_as_a_schema(policy: Any, roll: Any, in_turn: Any) -> None:
+    policy.script = in_turn('{"value": 42}')
+    StructuredOutput.result = None
+    outcome = await roll(StructuredOutput)
+    assert StructuredOutput.result == Product(value=42)
+    wanted = policy.requests[0].body["response_format"]
+    assert wanted["type"] == "json_schema"
+    assert list(wanted["json_schema"]["schema"]["properties"]) == ["value"]
+    assert outcome.agent_steps[0]["message"] == '{"value": 42}'
+
+
+async def test_turn_of_nothing_but_reasoning_is_kept(policy: Any, roll: Any, in_turn: Any) -> None:
+    policy.script = in_turn({"content": None, "reasoning_content": "I am not done th"}, "42")
+    outcome = await roll(ToolUse)
+    assert outcome.agent_steps[0]["reasoning_content"] == "I am not done th"
+    assert outcome.agent_steps[0]["metrics"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("workflow", [ToolUse, Streamed])
+async def test_refused_call_fails_the_workflow_as_agent_error(
+    policy: Any, roll: Any, in_turn: Any, workflow: Any
+) -> None:
+    policy.script = in_turn((400, {"error": {"message": "prompt too long", "code": "bad"}}))
+    outcome = await roll(workflow)
+    assert outcome.callbacks == [("completion", "failure"), ("grader", "failure")]
+    assert outcome.completion["err_category"] == "agent_error"
+    assert "prompt too long" in outcome.completion["err_message"]
+    assert (outcome.grader["sample"], outcome.trajectory) == (None, None)
+    assert len(policy.requests) == 1
+
+
+async def test_busy_endpoint_is_asked_again(policy: Any, roll: Any, in_turn: Any) -> None:
+    policy.script = in_turn((503, {"error": {"message": "busy"}}), "42")
+    outcome = await roll(ToolUse)
+    assert outcome.sample["reward"] == 1.0
+    assert len(policy.requests) == 2
+
+
+@pytest.mark.parametrize("workflow", [ToolUse, Streamed])
+async def test_own_openai_key_never_reaches_the_controller(
+    policy: Any, roll: Any, monkeypatch: pytest.MonkeyPatch, workflow: Any
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-private")
+    outcome = await roll(workflow, llm_api_key=None, controller_api_key=None)
+    assert outcome.sample["reward"] == 1.0
+    assert "sk-private" not in json.dumps([request.headers for request in policy.requests])
+
+
+async def test_missing_url_says_what_to_do(roll: Any) -> None:
+    outcome = await roll(ToolUse, chat_completions_url="")
+    assert "OSMOSIS_CHAT_COMPLETIONS_URL" in outcome.completion["err_message"]
+
+
+class History(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        session, agent = OsmosisMemorySession(), agent_for()
+        await Runner.run(agent, ctx.prompt, session=session)
+        await Runner.run(agent, "Are you sure?", session=session)
+
+
+async def test_several_runs_of_one_session_are_one_sample(policy: Any, roll: Any, in_turn: Any) -> None:
+    policy.script = in_turn("It is 41.", "Sorry, 42.")
+    earlier = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "user", "content": "6 times 7?"},
+    ]
+    outcome = await roll(History, prompt=earlier)
+    assert [step["message"] for step in outcome.document["steps"]] == [
+        "Hello",
+        "Hi",
+        "6 times 7?",
+        "It is 41.",
+        "Are you sure?",
+        "Sorry, 42.",
+    ]
+    given, first, second = outcome.agent_steps
+    assert "metrics" not in given
+    assert "model_name" not in given
+    assert first["metrics"] == second["metrics"]
