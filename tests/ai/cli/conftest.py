@@ -200,7 +200,7 @@ def _workspace_seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("AGENTS.md", "CLAUDE.md", "configs/AGENTS.md"):
         (folder / name).write_text("x")
     (folder / "rollouts/calc/main.py").write_text("")
-    _git(folder, "init", "-q")
+    _git(folder, "init", "-q", "--template=")
     _git(folder, "remote", "add", "origin", "https://github.com/Team/Space.git")
     _git(folder, "add", ".")
     _git(folder, "commit", "-qm", "seed")

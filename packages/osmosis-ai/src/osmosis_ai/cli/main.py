@@ -26,9 +26,9 @@ def _main(arguments: list[str]) -> int:
     from osmosis_ai.cli.output.mode import Mode, set_mode, split_mode
     from osmosis_ai.consts import PACKAGE_NAME, PACKAGE_VERSION
 
-    _print_any_character()
     arguments, modes = split_mode(arguments)
     set_mode(modes[0] if modes else Mode.RICH)
+    _print_any_character(json=Mode.JSON in modes[:1])
     if arguments[:1] in (["-V"], ["--version"]):
         sys.stdout.write(f"{PACKAGE_NAME} {PACKAGE_VERSION}\n")
         return 0
@@ -38,12 +38,14 @@ def _main(arguments: list[str]) -> int:
     return run(arguments, conflicting_modes=len(set(modes)) > 1)
 
 
-def _print_any_character() -> None:
-    r"""What the terminal's encoding lacks is printed as ``\u2013``, which is sound JSON too."""
+def _print_any_character(*, json: bool) -> None:
+    r"""JSON is UTF-8 on any terminal; elsewhere a character that the encoding lacks is printed as ``\u2013``."""
     import io
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What no encoding has, half of a surrogate pair, is an escape that JSON knows too.
+            stream.reconfigure(encoding="utf-8" if json else None, errors="backslashreplace")
 
 
 def _interrupted(arguments: list[str]) -> int:

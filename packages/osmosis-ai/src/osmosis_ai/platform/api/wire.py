@@ -59,12 +59,19 @@ class Wire:
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if is_loopback(parts.hostname or ""):
-            handlers.append(urllib.request.ProxyHandler({}))
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.ProxyHandler({} if is_loopback(parts.hostname or "") else None),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            _NoRedirects(),
+        ]
         if parts.scheme == "https":
             handlers.append(urllib.request.HTTPSHandler(context=_trusting_context()))
-        self._opener = urllib.request.build_opener(*handlers)
+        # Not `build_opener`: it reads the system's certificates for plain http too.
+        self._opener = urllib.request.OpenerDirector()
+        for handler in handlers:
+            self._opener.add_handler(handler)
 
     def send(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timeout_s: float
