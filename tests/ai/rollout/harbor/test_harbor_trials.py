@@ -212,6 +212,31 @@ async def test_a_dataset_of_tasks_speaks_for_itself(served: Any, task: Path) -> 
         assert s.policy.asked == [[{"role": "user", "content": "Multiply 5 by 9 please"}]]
 
 
+async def test_a_task_of_several_steps_is_graded_over_all_of_them(
+    served: Any, task: Path, artifact_root: Path, wait_until: Any
+) -> None:
+    (task / "task.toml").write_text(
+        'schema_version = "1.3"\nmulti_step_reward_strategy = "mean"\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
+    )
+    (task / "instruction.md").unlink()
+    for name, question, right in (("one", "Multiply 6 by 7", "42"), ("two", "Multiply 6 by 8", "0")):
+        step = task / "steps" / name
+        (step / "tests").mkdir(parents=True)
+        (step / "instruction.md").write_text(question)
+        (step / "tests" / "test.sh").write_text(
+            f'#!/bin/bash\n[ "$(cat answer.txt)" = {right} ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n'
+        )
+    async with served(task_mode="dataset", tasks_dir=task.parent) as s:
+        result = await s.run("ignored", metadata={"harbor_task_id": "sum"})
+        assert (result.status, result.reward) == ("success", 0.5)
+        assert [asked[-1]["content"] for asked in s.policy.asked] == ["Multiply 6 by 7", "Multiply 6 by 8"]
+        assert result.sample["messages"][-1]["content"] == "48"
+        await wait_until(lambda: not s.backend.pending)
+    files = kept(artifact_root)
+    assert "logs/steps/one/agent/container_result.json" in files
+    assert "artifacts/steps/two/logs/artifacts/work.json" in files
+
+
 async def test_the_oracle_solves_a_task(served: Any, task: Path) -> None:
     for name, text in (
         ("solution/solve.sh", "#!/bin/bash\necho 42 > answer.txt\n"),

@@ -251,7 +251,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
         else:
             await uninterrupted(self.archive_trial, request.id, trial_result, pending)
         finally:
-            del self.pending[request.id]
+            self.pending.pop(request.id, None)
             if pending.started:
                 self.running -= 1
             self._remove_staging(request.id)

@@ -97,7 +97,9 @@ def redact_secrets(value: Any, api_key: str | None = None) -> Any:
             redact_secrets(key, api_key): REDACTED if _names_a_secret(key) else redact_secrets(item, api_key)
             for key, item in value.items()
         }
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, tuple):
+        return tuple(redact_secrets(item, api_key) for item in value)
+    if isinstance(value, list | set | frozenset):
         return type(value)(redact_secrets(item, api_key) for item in value)
     if isinstance(value, str) and api_key and api_key in value:
         return REDACTED
