@@ -68,6 +68,6 @@ def test_an_unknown_benchmark_is_told() -> None:
 def test_the_memory_of_a_learner_step_is_measured_in_processes_of_its_own() -> None:
     from benchmarks.learner_memory import run
 
-    against_the_loop, twice = run(rows=2, tokens=128)
+    against_the_loop, twice = run(rows=4, tokens=256)
     assert against_the_loop.ratio > 1
     assert 0 < twice.ratio
