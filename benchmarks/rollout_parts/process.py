@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,14 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def running(module: str, artifacts: Path) -> Iterator[str]:
+def running(
+    module: str, artifacts: Path, *, python: Path | str = sys.executable, arguments: Sequence[str] = ()
+) -> Iterator[str]:
     """Run `python -m module` and yield its URL once it answers GET /health."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     environment = {**os.environ, "_OSMOSIS_ROLLOUT_ARTIFACT_ROOT": str(artifacts)}
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(listener.fileno())],
+        [str(python), "-m", module, str(listener.fileno()), *arguments],
         cwd=_ROOT,
         env=environment,
         stdin=subprocess.PIPE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.http.logs import log_body
@@ -32,8 +32,10 @@ def has_older(session: Session, owner_id: str, lines: list[dict[str, Any]]) -> b
     """Whether there are lines in front of these."""
     if not lines:
         return False
-    older = select(func.count()).where(LogLine.owner_id == owner_id, LogLine.sequence < lines[0]["sequence"])
-    return bool(session.scalar(older))
+    older = select(LogLine.sequence).where(
+        LogLine.owner_id == owner_id, LogLine.sequence < lines[0]["sequence"]
+    )
+    return session.scalar(older.limit(1)) is not None
 
 
 def _line(line: LogLine) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Parts of the platform benchmark that run in the platform's environment."""
