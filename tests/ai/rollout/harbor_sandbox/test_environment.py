@@ -1,5 +1,6 @@
 """The environment as Harbor uses it."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -41,8 +42,6 @@ async def test_files_and_background_processes_outlive_a_command(make_sandbox: An
 
 
 async def test_commands_run_side_by_side(make_sandbox: Any) -> None:
-    import asyncio
-
     sandbox = await make_sandbox()
     first = asyncio.create_task(sandbox.exec("mkfifo pipe; read word < pipe; echo got $word"))
     async with asyncio.timeout(60):
@@ -188,7 +187,7 @@ def _running(word: str) -> bool:
     return False
 
 
-def test_the_sandbox_dies_with_its_host(tmp_path: Path, wait_until: Any) -> None:
+async def test_the_sandbox_dies_with_its_host(tmp_path: Path, wait_until: Any) -> None:
     code = """
 import asyncio, sys
 from pathlib import Path
@@ -208,16 +207,35 @@ asyncio.run(main())
 """
     root = tmp_path / "root"
     root.mkdir()
-    with subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout.readline() == "started\n"
-        assert _running("345672")
-        host.kill()
-    import time
+    host = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(root), stdout=asyncio.subprocess.PIPE
+    )
+    assert await host.stdout.readline() == b"started\n"
+    assert _running("345672")
+    host.kill()
+    await host.wait()
+    await wait_until(lambda: not _running("345672"), timeout_sec=60)
 
-    deadline = time.monotonic() + 60
-    while _running("345672"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+
+def test_without_the_extra_the_access_says_how_to_install_it_without_bubblewrap() -> None:
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "harbor":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+import osmosis_ai.rollout.sandbox as sandbox
+try:
+    sandbox.BubblewrapEnvironment
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.startswith("harbor ")
+    assert 'pip install "osmosis-ai[harbor]"' in done.stdout
 
 
 def test_without_bubblewrap_one_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

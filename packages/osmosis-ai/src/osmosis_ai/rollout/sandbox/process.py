@@ -211,8 +211,9 @@ class Session:
         return {
             "RLIMIT_CORE": 0,
             "RLIMIT_FSIZE": self.limits.file_mb * 2**20,
-            "RLIMIT_NPROC": self.limits.processes,
-            # A margin over what the watchdog allows: address space that is never touched counts here as well.
+            # What the kernel itself refuses lies over what the watchdog allows, so that a sandbox over its limits ends instead
+            # of going on half dead. It counts memory that is never touched as well, and no processes of the host's root.
+            "RLIMIT_NPROC": self.limits.processes + 128,
             "RLIMIT_DATA": (self.limits.memory_mb + 1024) * 2**20,
         }
 
