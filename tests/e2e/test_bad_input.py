@@ -308,6 +308,7 @@ def runs(site: Site, until: Callable[..., Any]) -> Runs:
         ({"commit_sha": "1234567"}, "NOT_FOUND", ["commit 1234567 was not found", "push it first"]),
         ({"model_path": "nothing"}, "NOT_FOUND", ["Model not found: nothing"]),
         ({"model_path": "osmosis/tiny-multiply:nothing"}, "NOT_FOUND", ["no LoRA model nothing"]),
+        ({"model_path": "nope/nope"}, "NOT_FOUND", ["Model not found: nope/nope", "no provider 'nope'"]),
         ({"extra": '[secrets]\nrequired = ["NO_SUCH_KEY"]\n'}, "VALIDATION", ["NO_SUCH_KEY", "osmosis secret set NO_SUCH_KEY"]),
     ],
 )  # fmt: skip
