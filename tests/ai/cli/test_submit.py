@@ -239,6 +239,22 @@ def test_the_platforms_issues_are_listed(osmosis, workspace, platform, config, s
     assert ran.error["details"]["issues"] == issues
 
 
+def test_the_platforms_issues_get_their_lines(osmosis, workspace, platform, config, sound):
+    issues = [
+        {"key": "training.lr", "message": "must be > 0"},
+        {"key": "sampling.rollout_top_p", "message": "is odd"},
+    ]
+    refusal = {"error": "Invalid training config", "code": "INVALID_CONFIG", "issues": issues}
+    platform.on("POST", "/training-runs", refusal, status=400)
+    path = config("training", "[training]\n\nlr = -1")
+    written = (workspace / path).read_text().splitlines()
+    ran = osmosis("train", "submit", path, "--yes", "--json")
+    assert ran.error["message"].splitlines()[1:] == [
+        f"  - training.lr: must be > 0 (line {written.index('lr = -1') + 1})",
+        "  - sampling.rollout_top_p: is odd",
+    ]
+
+
 def test_secrets_that_the_platform_misses_come_with_commands(osmosis, workspace, platform, config, sound):
     secrets(platform, ("A", "user"))
     platform.on(

@@ -3,6 +3,7 @@
 The layout is checked here; ranges of ``[execution]``, and what the chosen benchmark allows, are the platform's to judge.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,9 +13,10 @@ from pydantic_core import ErrorDetails
 
 from osmosis_ai.config.benchmark_secrets import check_secrets
 from osmosis_ai.config.errors import ConfigError
-from osmosis_ai.config.issues import Issue, issue, shown
-from osmosis_ai.config.loader import check_env_names, invalid_config, read_toml
+from osmosis_ai.config.issues import Issue, issue, shown, suggest, suggest_key
+from osmosis_ai.config.loader import check_env_names
 from osmosis_ai.config.paths import locate_config
+from osmosis_ai.config.source import ConfigSource, read_source
 
 MAX_AGENTS = 8
 DEFAULT_ATTEMPTS_PER_TASK = 1
@@ -166,47 +168,81 @@ class BenchmarkConfig:
         return body
 
 
+_LAYOUT: dict[str, type[_Table]] = {
+    "": _Document,
+    "experiment": Experiment,
+    "tasks": Tasks,
+    "agents": Agent,
+    "agents.model.provider": ProviderModel,
+    "agents.model.endpoint": EndpointModel,
+    "agents.model.hosted": HostedModel,
+    "execution": Execution,
+}
+_TABLES = {path: list(table.model_fields) for path, table in _LAYOUT.items()}
+_VARIANT = re.compile(r"(?<=\.model)\.(provider|endpoint|hosted)(?=\.)")
+
+
 def load_benchmark_config(path: str | Path, workspace_dir: Path) -> BenchmarkConfig:
     """Read ``configs/benchmark/*.toml`` and check everything that can be checked without the platform.
 
     Raises:
         ConfigError: the first failing stage, with the file, the key and the rule.
     """
-    file = locate_config(path, "benchmark", workspace_dir)
-    document = read_toml(file)
-    _require_tables(document, file)
+    source = read_source(locate_config(path, "benchmark", workspace_dir))
+    _require_tables(source)
     try:
-        parsed = _Document.model_validate(document)
+        parsed = _Document.model_validate(source.document)
     except ValidationError as error:
-        raise invalid_config("benchmark", [_issue(found) for found in error.errors()]) from error
-    check_env_names(parsed.env, "[env]", file)
-    for number, agent in enumerate(parsed.agents, start=1):
-        check_env_names(agent.env, f"[agents.env] of agent {number}", file)
+        raise source.invalid("benchmark", [_issue(found) for found in error.errors()]) from error
+    agents = [
+        (f"agents.{index}.env", f"[agents.env] of agent {index + 1}", agent.env)
+        for index, agent in enumerate(parsed.agents)
+    ]
+    check_env_names(source, [("env", "[env]", parsed.env), *agents])
     config = BenchmarkConfig(
-        file, parsed.experiment, parsed.tasks, parsed.agents, parsed.execution, parsed.env
+        source.path, parsed.experiment, parsed.tasks, parsed.agents, parsed.execution, parsed.env
     )
-    check_secrets(config)
+    try:
+        check_secrets(config)
+    except ConfigError as error:
+        raise source.pointed(error) from error
     return config
 
 
-def _require_tables(document: dict[str, Any], file: Path) -> None:
-    details = {"path": str(file)}
+def _require_tables(source: ConfigSource) -> None:
+    document = source.document
     if "experiment" not in document:
-        raise ConfigError(f"Missing [experiment] section in {file}.", details=details)
+        raise source.refused(f"Missing [experiment] section in {source.path}.", "experiment")
     if not isinstance(document["experiment"], dict):
-        raise ConfigError(f"[experiment] must be a table in {file}.", details=details)
+        raise source.refused(f"[experiment] must be a table in {source.where('experiment')}.", "experiment")
     if "agents" not in document:
-        raise ConfigError(f"Missing [[agents]] section in {file}: name at least one agent.", details=details)
+        raise source.refused(
+            f"Missing [[agents]] section in {source.path}: name at least one agent.", "agents"
+        )
     agents = document["agents"]
     if not isinstance(agents, list) or not all(isinstance(agent, dict) for agent in agents):
-        raise ConfigError(f"[[agents]] must be an array of tables in {file}.", details=details)
+        raise source.refused(f"[[agents]] must be an array of tables in {source.where('agents')}.", "agents")
 
 
 def _issue(found: ErrorDetails) -> Issue:
     key = ".".join(str(part) for part in found["loc"])
     if found["type"] == "extra_forbidden":
-        return issue(key, "Unrecognized key")
+        return issue(key, "Unrecognized key", _meant(key))
     if found["type"] == "string_type":
         return issue(key, f"must be a string, got {shown(found['input'])}")
     text = found["msg"].removeprefix("Value error, ")
     return issue(key, f"is invalid: {text[:1].lower()}{text[1:]}")
+
+
+def _meant(key: str) -> str | None:
+    """The path probably meant: a close key of the same table, else the same key of another table."""
+    table, _, name = key.rpartition(".")
+    numbers = re.findall(r"\.(\d+)(?=\.|$)", table)
+    known = re.sub(r"\.\d+(?=\.|$)", "", table)
+    if not table:
+        return suggest(name, _TABLES[""])
+    meant = suggest_key(known, name, {path: names for path, names in _TABLES.items() if path})
+    if meant is None:
+        return None
+    meant = _VARIANT.sub("", meant)
+    return meant.replace("agents.", f"agents.{numbers[0]}.", 1) if numbers else meant

@@ -36,12 +36,12 @@ def suggest(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def suggest_key(section: str, name: str, sections: dict[str, list[str]]) -> str | None:
-    """The dotted path probably meant: a close key of the same section, else the same key of another section."""
-    close = suggest(name, sections.get(section, []))
-    if close is not None:
-        return f"{section}.{close}"
+    """The dotted path probably meant: the same key of another section, else a close key of the same section."""
     owners = [other for other, names in sections.items() if name in names]
-    return f"{owners[0]}.{name}" if owners else None
+    if owners:
+        return f"{owners[0]}.{name}"
+    close = suggest(name, sections.get(section, []))
+    return f"{section}.{close}" if close is not None else None
 
 
 def shown(value: Any) -> str:

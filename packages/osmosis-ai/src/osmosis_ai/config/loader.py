@@ -4,13 +4,12 @@ Values of the tuning tables are not checked here: the platform judges them (:mod
 older client can pass a key value that a newer platform allows.
 """
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from osmosis_ai.config.errors import ConfigError
-from osmosis_ai.config.issues import Issue, issue, issue_line, shown, suggest, suggest_key
+from osmosis_ai.config.issues import Issue, issue, shown, suggest, suggest_key
 from osmosis_ai.config.names import (
     branch_problem,
     commit_problem,
@@ -20,6 +19,7 @@ from osmosis_ai.config.names import (
 )
 from osmosis_ai.config.paths import locate_config, locate_entrypoint
 from osmosis_ai.config.schema import EXPERIMENT, SECTIONS, RunKind
+from osmosis_ai.config.source import ConfigSource, read_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class RunConfig:
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     secrets: list[str] = field(default_factory=list)
+
+    @property
+    def source(self) -> ConfigSource:
+        """The file as it is now, to say where a key stands."""
+        return read_source(self.path)
 
     def request_body(self) -> dict[str, Any]:
         """The body of a submit request; tables without values are left out."""
@@ -46,90 +51,80 @@ class RunConfig:
         return body
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The file as a dictionary.
-
-    Raises:
-        ConfigError: it is no valid UTF-8 TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Invalid TOML in {path}: {error}", details={"path": str(path)}) from error
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}", details={"path": str(path)}) from error
-
-
 def load_config(path: str | Path, kind: RunKind, workspace_dir: Path) -> RunConfig:
     """Read ``configs/<kind>/*.toml`` of a workspace and check everything that can be checked without the platform.
 
     Raises:
-        ConfigError: the first failing stage, with the file, the key and the rule.
+        ConfigError: all problems of the first failing stage, with the file, the line, the key and the rule.
     """
-    file = locate_config(path, kind, workspace_dir)
-    document = read_toml(file)
-    experiment = _experiment_table(document, kind, file)
-    secrets = _secrets(document, kind, file)
+    source = read_source(locate_config(path, kind, workspace_dir))
+    document = source.document
+    experiment = _experiment_table(source, kind)
+    secrets = _secrets(source, kind)
     issues = [
         *_unknown_sections(document, kind),
         *_experiment_issues(experiment),
         *_section_issues(document, kind),
     ]
     if issues:
-        raise invalid_config(kind, issues)
+        raise source.invalid(kind, issues)
     env: dict[str, str] = document.get("env", {})
-    check_env_names(env, "[env]", file)
-    check_secret_names(secrets, env, file)
-    locate_entrypoint(experiment["rollout"], experiment["entrypoint"], workspace_dir)
+    check_env_names(source, [("env", "[env]", env)])
+    _check_secret_names(source, secrets, env)
+    try:
+        locate_entrypoint(experiment["rollout"], experiment["entrypoint"], workspace_dir)
+    except ConfigError as error:
+        raise source.pointed(error) from error
     sections = {name: document[name] for name in SECTIONS[kind] if name in document}
-    return RunConfig(kind, file, experiment, sections, env, secrets)
+    return RunConfig(kind, source.path, experiment, sections, env, secrets)
 
 
-def invalid_config(kind: str, issues: list[Issue]) -> ConfigError:
-    """One error for all collected issues."""
-    heading = f"Invalid {kind} config:"
-    message = "\n".join([heading, *map(issue_line, issues)])
-    return ConfigError(
-        message, details={"error": heading.rstrip(":"), "issues": [dict(found) for found in issues]}
-    )
-
-
-def _experiment_table(document: dict[str, Any], kind: RunKind, file: Path) -> dict[str, Any]:
+def _experiment_table(source: ConfigSource, kind: RunKind) -> dict[str, Any]:
+    document = source.document
     if "experiment" not in document:
-        raise ConfigError(f"Missing [experiment] section in {file}.", details={"path": str(file)})
+        raise source.refused(f"Missing [experiment] section in {source.path}.", "experiment")
     for name in ("experiment", *SECTIONS[kind], "env", "secrets"):
         if name in document and not isinstance(document[name], dict):
-            raise ConfigError(f"[{name}] must be a table in {file}.", details={"path": str(file)})
+            raise source.refused(f"[{name}] must be a table in {source.where(name)}.", name)
     experiment: dict[str, Any] = document["experiment"]
     for key in EXPERIMENT:
         if key.required and (key.name not in experiment or experiment[key.name] == ""):
-            raise ConfigError(
-                f"Missing '{key.name}' in [experiment] of {file}: {key.purpose.lower()}.",
-                details={"path": str(file), "field": f"experiment.{key.name}"},
+            field = f"experiment.{key.name}"
+            purpose = key.purpose[:1].lower() + key.purpose[1:]
+            raise source.refused(
+                f"Missing '{key.name}' in [experiment] of {source.where(field)}: {purpose}.", field
             )
     return experiment
 
 
-def _secrets(document: dict[str, Any], kind: RunKind, file: Path) -> list[str]:
-    if "secrets" not in document:
+def _secrets(source: ConfigSource, kind: RunKind) -> list[str]:
+    if "secrets" not in source.document:
         if kind == "training":
             return []
-        raise ConfigError(
-            f"Missing [secrets] section in {file}. Add it with the names of the secrets that the run needs: "
+        raise source.refused(
+            f"Missing [secrets] section in {source.path}. Add it with the names of the secrets that the run needs: "
             "`required = []` when it needs none.",
-            details={"path": str(file)},
+            "secrets",
         )
-    table: dict[str, Any] = document["secrets"]
-    if set(table) - {"required"}:
-        extra = ", ".join(sorted(set(table) - {"required"}))
-        raise ConfigError(f"[secrets] only supports the 'required' field, got: {extra} (in {file}).")
+    table: dict[str, Any] = source.document["secrets"]
+    extra = sorted(set(table) - {"required"})
+    if extra:
+        field = f"secrets.{extra[0]}"
+        raise source.refused(
+            f"[secrets] only supports the 'required' field, got: {', '.join(extra)} (in {source.where(field)}).",
+            field,
+        )
     if "required" not in table:
-        raise ConfigError(
-            f"Missing 'required' in [secrets] of {file}. Use `required = []` when no secret is needed."
+        raise source.refused(
+            f"Missing 'required' in [secrets] of {source.where('secrets')}. Use `required = []` when no secret is needed.",
+            "secrets",
         )
     required = table["required"]
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise ConfigError(f"[secrets].required must be a list of strings in {file}, got {required!r}.")
+        field = "secrets.required"
+        raise source.refused(
+            f"[secrets].required must be a list of strings in {source.where(field)}, got {required!r}.", field
+        )
     return required
 
 
@@ -186,35 +181,35 @@ def _section_issues(document: dict[str, Any], kind: RunKind) -> list[Issue]:
     return issues
 
 
-def check_env_names(env: dict[str, str], label: str, file: Path) -> None:
-    """Refuse environment variable names that the platform does not accept.
+def check_env_names(source: ConfigSource, tables: list[tuple[str, str, dict[str, str]]]) -> None:
+    """Refuse environment variable names that the platform does not accept; ``tables`` are paths, labels and variables.
 
     Raises:
-        ConfigError: the first bad name.
+        ConfigError: all bad names.
     """
-    for name in env:
-        problem = env_name_problem(name)
-        if problem is not None:
-            raise ConfigError(f"{label} in {file}: {problem}", details={"field": f"env.{name}"})
+    problems = [
+        (f"{path}.{name}", f"{label}: {problem}")
+        for path, label, env in tables
+        for name in env
+        if (problem := env_name_problem(name)) is not None
+    ]
+    if problems:
+        raise source.all_refused(problems)
 
 
-def check_secret_names(secrets: list[str], env: dict[str, str], file: Path) -> None:
-    """Refuse bad, repeated or ambiguous secret names.
-
-    Raises:
-        ConfigError: the first broken rule.
-    """
+def _check_secret_names(source: ConfigSource, secrets: list[str], env: dict[str, str]) -> None:
+    key, label = "secrets.required", "[secrets].required"
+    problems = []
     repeated = duplicates(secrets)
     if repeated:
-        raise ConfigError(f"Duplicate secret name(s) in [secrets].required of {file}: {', '.join(repeated)}")
-    for name in secrets:
+        problems.append((key, f"Duplicate secret name(s) in {label}: {', '.join(repeated)}"))
+    for index, name in enumerate(secrets):
         problem = secret_name_problem(name)
         if problem is not None:
-            raise ConfigError(
-                f"[secrets].required in {file}: {problem}", details={"field": "secrets.required"}
-            )
-    both = [name for name in secrets if name in env]
-    if both:
-        raise ConfigError(
-            f"{', '.join(both)} appears in both [env] and [secrets] of {file}. Keep the secret and remove it from [env]."
-        )
+            problems.append((f"{key}.{index}", f"{label}: {problem}"))
+    for name in dict.fromkeys(secrets):
+        if name in env:
+            text = f"{name} appears in both [env] and [secrets]. Keep the secret and remove it from [env]."
+            problems.append((f"env.{name}", text))
+    if problems:
+        raise source.all_refused(problems)

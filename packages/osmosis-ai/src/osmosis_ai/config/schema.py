@@ -98,7 +98,7 @@ EVALUATION = (
         "batch_size",
         "int",
         None,
-        "Attempts in flight at a time; without it the rollout server's capacity",
+        "Rows evaluated at a time, each with its n attempts; without it the rollout server's capacity",
         1,
         4096,
     ),

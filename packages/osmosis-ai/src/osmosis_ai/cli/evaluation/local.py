@@ -20,7 +20,6 @@ from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.submit.values import secret_values
 from osmosis_ai.config import RunConfig, load_config
-from osmosis_ai.config.loader import invalid_config
 from osmosis_ai.config.submission import Submission, validate_submission
 from osmosis_ai.extras import extra
 
@@ -90,7 +89,7 @@ def run_locally(options: LocalOptions) -> OperationResult:
 def _checked(config: RunConfig) -> Submission:
     checked = validate_submission("eval", config.request_body())
     if isinstance(checked, list):
-        raise invalid_config("eval", checked)
+        raise config.source.invalid("eval", checked)
     for warning in checked.warnings:
         warn("CONFIG", warning)
     return checked

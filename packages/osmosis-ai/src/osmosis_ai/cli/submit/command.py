@@ -75,6 +75,8 @@ def _send(client: PlatformClient, path: str, config: RunConfig, provided: dict[s
         with without_values(provided.values()):
             return client.post(path, body)
     except PlatformError as error:
+        if error.details.get("issues"):
+            error.message = config.source.with_lines(error.message)
         raise explained(error) from error
 
 
