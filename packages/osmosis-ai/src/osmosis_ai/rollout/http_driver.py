@@ -21,6 +21,7 @@ from osmosis_ai.rollout.controller.server_client import (
     RolloutProtocolError,
     RolloutServerClient,
     _retry_after_seconds,
+    encode_rollout,
 )
 from osmosis_ai.rollout.controller.store import CallbackStore, TerminalCallbackResult, UnknownRolloutIdError
 from osmosis_ai.rollout.driver import RolloutDriver, RolloutOutcome, RolloutRunRequest
@@ -29,6 +30,7 @@ from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
 
 __all__ = ["HttpRolloutDriver", "RolloutProtocolError", "_retry_after_seconds"]
 
+_CALLBACK_FIELDS = frozenset({"completion_callback_url", "grader_callback_url", "controller_api_key"})
 DEADLINE_MARGIN_SEC = 60.0
 DEFAULT_DEADLINE_SEC = 3600.0
 
@@ -49,7 +51,8 @@ class HttpRolloutDriver(RolloutDriver):
 
     The three ``*_for`` functions map a rollout id to the URLs given to the server. ``controller_api_key`` is the bearer
     of callbacks (and of chat on old servers), ``chat_api_key`` the bearer of chat. ``callback_timeout_sec`` replaces the
-    deadline computed from the time limits of each request.
+    deadline computed from the time limits of each request. With ``poll`` results are fetched from every server that keeps
+    them, and called back by the others. ``server_api_key`` is for servers that ask for a key of their own.
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class HttpRolloutDriver(RolloutDriver):
         controller_api_key: str,
         http_client: httpx.AsyncClient | None = None,
         callback_timeout_sec: float | None = None,
+        poll: bool = False,
+        server_api_key: str | None = None,
     ) -> None:
         if not controller_api_key.strip():
             raise ValueError("controller_api_key must not be blank: it authenticates the callbacks")
@@ -76,9 +81,15 @@ class HttpRolloutDriver(RolloutDriver):
         self._rollout_base_url = rollout_base_url
         self._http = http_client
         self._callback_timeout_sec = callback_timeout_sec
+        self._poll_results = poll
+        self._server_api_key = server_api_key
 
     async def run(self, request: RolloutRunRequest) -> RolloutOutcome:
-        """Run one rollout. Raises :class:`RolloutProtocolError`, :class:`httpx.TransportError`."""
+        """Run one rollout.
+
+        Raises :class:`RolloutProtocolError`, :class:`httpx.TransportError`, and :class:`ValueError` for a request that has no
+        JSON form.
+        """
         return _outcome(await self.drive(request))
 
     async def drive(
@@ -93,11 +104,13 @@ class HttpRolloutDriver(RolloutDriver):
                 "rollout_id must not be empty: use a fresh id, such as uuid4().hex, for every attempt"
             )
         ensure_single_path_segment(request.rollout_id, label="rollout_id")
+        body = self._body(request)
+        encoded = encode_rollout(body)
         async with contextlib.AsyncExitStack() as stack:
             http = self._http
             if http is None:
                 http = await stack.enter_async_context(make_http_client(ROLLOUT_SERVER_TIMEOUT))
-            server = RolloutServerClient(self._rollout_base_url, http)
+            server = RolloutServerClient(self._rollout_base_url, http, api_key=self._server_api_key)
             admitted = False
 
             def note_admission() -> None:
@@ -108,7 +121,8 @@ class HttpRolloutDriver(RolloutDriver):
 
             await self._store.register(request.rollout_id)
             try:
-                return await self._drive(server, request, note_admission)
+                admit = self._admit(server, body, encoded)
+                return await self._drive(server, request, admit, note_admission)
             except BaseException as error:
                 if admitted or not isinstance(error, httpx.ConnectError):
                     await self._abandon(server, request.rollout_id)
@@ -117,12 +131,16 @@ class HttpRolloutDriver(RolloutDriver):
                 await self._store.discard(request.rollout_id)
 
     async def _drive(
-        self, server: RolloutServerClient, request: RolloutRunRequest, on_admitted: Callable[[], None]
+        self,
+        server: RolloutServerClient,
+        request: RolloutRunRequest,
+        admit: Coroutine[Any, Any, Lease | None],
+        on_admitted: Callable[[], None],
     ) -> TerminalCallbackResult:
         rollout_id = request.rollout_id
         async with _Tasks() as tasks:
             ended: asyncio.Task[TerminalCallbackResult] = tasks.start(self._store.wait_terminal(rollout_id))
-            admission = tasks.start(server.admit(self._body(request)))
+            admission = tasks.start(admit)
             await asyncio.wait({ended, admission}, return_when=asyncio.FIRST_COMPLETED)
             # A server that called back has accepted the rollout, whatever becomes of the answer to the post.
             if not ended.done():
@@ -142,6 +160,18 @@ class HttpRolloutDriver(RolloutDriver):
                         await server.cancel([rollout_id])
                     return terminal
             return await ended
+
+    async def _admit(self, server: RolloutServerClient, body: dict[str, Any], encoded: bytes) -> Lease | None:
+        hide = [key for key in (self._controller_api_key, self._chat_api_key) if key]
+        if self._poll_results:
+            polled = {key: value for key, value in body.items() if key not in _CALLBACK_FIELDS}
+            try:
+                return await server.admit(encode_rollout(polled), hide=hide)
+            except RolloutProtocolError as error:
+                if error.status_code != 422:
+                    raise
+            # It wants a callback URL, so results cannot be fetched from it; nothing has begun there.
+        return await server.admit(encoded, hide=hide)
 
     async def _poll(self, server: RolloutServerClient, rollout_id: str, lease: Lease) -> None:
         """Fetch the result and end the rollout with it, as a grader callback would have."""

@@ -16,6 +16,8 @@ from starlette.types import Receive, Scope, Send
 from osmosis_ai.rollout.controller.chat import ChatError, ChatModel, is_client_retry
 from osmosis_ai.rollout.controller.chat_stream import ChatResponse, error_response
 from osmosis_ai.rollout.utils.identifiers import is_single_path_segment
+from osmosis_ai.rollout.utils.request_size import BodyTooLargeError, read_body
+from osmosis_ai.rollout.utils.strict_json import StrictJsonError, decode_strict
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +91,12 @@ class ChatEndpoint:
         if not is_single_path_segment(rollout_id):
             raise _refusal(422, "invalid rollout_id")
         try:
-            body = json.loads(await request.body())
-        except ValueError:
-            body = None
+            body = decode_strict(await read_body(request))
+        except BodyTooLargeError as error:
+            raise _refusal(413, str(error)) from None
+        except StrictJsonError as error:
+            place = ".".join(map(str, error.path))
+            raise _refusal(400, f"invalid body: {place + ': ' if place else ''}{error}") from None
         if not isinstance(body, dict):
             raise _refusal(400, "invalid body: a JSON object is required")
         if not isinstance(body.get("messages"), list) or not body["messages"]:

@@ -51,7 +51,8 @@ class RolloutController:
     An async context manager. ``instance_id`` is the identity the server must have at the first contact. ``on_result``
     makes a verdict durable before the rollout server is told that it arrived; when it raises, the server sends the
     verdict again. It is not called for ``invalid`` results. ``start_timeout_s`` bounds the wait for a server that does
-    not answer.
+    not answer. With ``poll`` results are fetched from servers that keep them (they then know nothing of usage);
+    ``server_api_key`` is for servers that ask for a key of their own.
     """
 
     def __init__(
@@ -62,12 +63,16 @@ class RolloutController:
         instance_id: str | None = None,
         on_result: ResultHook | None = None,
         start_timeout_s: float = 120.0,
+        poll: bool = False,
+        server_api_key: str | None = None,
     ) -> None:
         self._url = rollout_url
         self._chat = chat
         self._on_result = on_result
         self._instance_id = instance_id
         self._start_timeout_s = start_timeout_s
+        self._poll = poll
+        self._server_api_key = server_api_key
         self._open: dict[str, _OpenRollout] = {}
         self._losing: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
@@ -83,7 +88,7 @@ class RolloutController:
         await self._stack.enter_async_context(self._listener)
         http = await self._stack.enter_async_context(make_http_client(ROLLOUT_SERVER_TIMEOUT))
         self._watch = ServerWatch(
-            RolloutServerClient(self._url, http),
+            RolloutServerClient(self._url, http, api_key=self._server_api_key),
             on_lost=self._lose_all,
             is_needed=lambda: bool(self._open),
             instance_id=self._instance_id,
@@ -98,6 +103,8 @@ class RolloutController:
             chat_api_key=chat_key,
             controller_api_key=callback_key,
             http_client=http,
+            poll=self._poll,
+            server_api_key=self._server_api_key,
         )
         return self
 
@@ -127,6 +134,7 @@ class RolloutController:
     async def run(self, request: RolloutRunRequest) -> RolloutResult:
         """Run one rollout to its end; never raises for what the server or the agent does.
 
+        Raises :class:`ValueError` for a request that has no JSON form or a bad id.
         Waits for a server that does not answer yet. An empty ``rollout_id`` gets a fresh one; an id can be used once.
         """
         request = replace(request, rollout_id=request.rollout_id or uuid4().hex)

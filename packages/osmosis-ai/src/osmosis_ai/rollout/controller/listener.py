@@ -20,6 +20,7 @@ from osmosis_ai.rollout.controller.llm_bridge import LiteLLMBridge, create_bridg
 from osmosis_ai.rollout.controller.store import CallbackStore, UnknownRolloutIdError
 from osmosis_ai.rollout.types import GraderCompleteRequest, RolloutCompleteRequest
 from osmosis_ai.rollout.utils.identifiers import is_single_path_segment
+from osmosis_ai.rollout.utils.request_size import BodyTooLargeError, read_body
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,9 @@ async def _read[Payload: BaseModel](
     if not is_single_path_segment(rollout_id):
         raise _CallbackRefused(422, "invalid rollout_id")
     try:
-        payload = model.model_validate_json(await request.body())
+        payload = model.model_validate_json(await read_body(request))
+    except BodyTooLargeError as error:
+        raise _CallbackRefused(413, str(error)) from error
     except ValidationError as error:
         raise _CallbackRefused(
             422, error.errors(include_url=False, include_context=False, include_input=False)

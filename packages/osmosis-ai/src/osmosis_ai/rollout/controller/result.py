@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from osmosis_ai.rollout.controller.store import TerminalCallbackResult
 from osmosis_ai.rollout.types import GraderStatus, RolloutStatus
+from osmosis_ai.rollout.types.json_safe import json_safe_mapping
 
 ResultStatus = Literal["success", "failed", "skipped", "invalid"]
 
@@ -35,7 +36,9 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
     completion, grader = terminal.completion, terminal.grader
     sample = None
     if grader is not None and grader.sample is not None:
-        sample = grader.sample.model_dump(mode="json", exclude={"trajectory_messages"})
+        # An old server may have let NaN through in messages or metrics.
+        safe, _ = json_safe_mapping(grader.sample.model_dump(mode="json", exclude={"trajectory_messages"}))
+        sample = dict(safe)
 
     def ended(
         status: ResultStatus,

@@ -1,16 +1,15 @@
-"""Reading a JSON request body without trusting it: its size, its depth, its numbers, and what an error may repeat of it."""
+"""Request bodies as models, and what a refusal may repeat of them."""
 
 import json
-import math
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-MAX_BODY_BYTES = 256 * 2**20
-# User code, the trajectory and the controller all walk these values, most of them recursively.
-MAX_JSON_DEPTH = 128
+from osmosis_ai.rollout.utils.request_size import BodyTooLargeError, read_body
+from osmosis_ai.rollout.utils.strict_json import StrictJsonError, decode_strict
+
 _MAX_QUOTED_CHARS = 200
 
 
@@ -37,19 +36,14 @@ async def read_json(request: Request) -> dict[str, Any]:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise _refusal("content_type", f"the content type must be application/json, not {content_type!r}")
-    raw = await _read(request)
     try:
-        value = _DECODER.decode(raw.decode("utf-8"))
-    except RecursionError:
-        raise _too_deep() from None
-    except _NotFiniteError:
-        raise _not_finite(raw) from None
-    except ValueError as error:
-        raise _refusal("json_invalid", f"the body is not JSON: {error}") from None
+        value = decode_strict(await read_body(request))
+    except BodyTooLargeError as error:
+        raise BadRequestError(413, str(error)) from None
+    except StrictJsonError as error:
+        raise _refusal(error.kind, str(error), error.path) from None
     if not isinstance(value, dict):
         raise _refusal("dict_type", f"the body must be a JSON object, not {_kind(value)}")
-    if _deeper_than(value, MAX_JSON_DEPTH):
-        raise _too_deep()
     return value
 
 
@@ -76,30 +70,6 @@ def problems_of(errors: Any, *, where: tuple[str, ...] = ("body",)) -> list[dict
     ]
 
 
-async def _read(request: Request) -> bytes:
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise BadRequestError(413, f"the request body is larger than {MAX_BODY_BYTES} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if type(parent) is dict else parent)
-            if type(child) is dict or type(child) is list
-        ]
-        if not level:
-            return False
-    return True
-
-
 def _quoted(loc: tuple[Any, ...], value: Any) -> Any:
     if loc and str(loc[-1]).endswith("api_key"):
         return "[redacted]"
@@ -118,43 +88,5 @@ def _kind(value: Any) -> str:
     return {str: "text", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
 
 
-def _refusal(kind: str, message: str) -> BadRequestError:
-    return BadRequestError(422, [{"type": kind, "loc": ["body"], "msg": message, "input": None}])
-
-
-def _too_deep() -> BadRequestError:
-    return _refusal("json_too_deep", f"the body is nested more than {MAX_JSON_DEPTH} levels deep")
-
-
-def _not_finite(raw: bytes) -> BadRequestError:
-    """The refusal of NaN or an infinity, at the place where the first one was found."""
-    pending: list[tuple[tuple[Any, ...], Any]] = [((), json.loads(raw))]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            problem = {"type": "finite_number", "loc": path, "msg": "Input should be a finite number"}
-            return BadRequestError(422, problems_of([{**problem, "input": str(value)}]))
-        children = (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        )
-        pending.extend(((*path, key), child) for key, child in children)
-    # Another key of the same name came after it.
-    return _refusal("finite_number", "the body holds a number that is not finite")
-
-
-class _NotFiniteError(ValueError):
-    pass
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise _NotFiniteError(name)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise _NotFiniteError(text)
-    return value
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+def _refusal(kind: str, message: str, path: tuple[Any, ...] = ()) -> BadRequestError:
+    return BadRequestError(422, problems_of([{"type": kind, "loc": path, "msg": message}]))

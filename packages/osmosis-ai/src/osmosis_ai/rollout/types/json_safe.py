@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _DROP = object()
+# Nothing that people write is nested deeper; what walks the values afterwards is recursive.
+_MAX_DEPTH = 100
 
 
 def json_safe_mapping(mapping: Mapping[str, Any]) -> tuple[Mapping[str, Any], set[str]]:
@@ -29,7 +31,8 @@ def _clean(value: Any, dropped: set[str], parents: tuple[int, ...]) -> Any:
     if isinstance(value, numbers.Real):
         return _clean(float(value), dropped, parents)
     if isinstance(value, Mapping | list | tuple):
-        if id(value) in parents:  # a container inside itself has no JSON form
+        # A container inside itself has no JSON form.
+        if id(value) in parents or len(parents) >= _MAX_DEPTH:
             return _drop(value, dropped)
         inside = (*parents, id(value))
         return (

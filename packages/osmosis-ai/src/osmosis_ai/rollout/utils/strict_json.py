@@ -1,0 +1,88 @@
+"""JSON from the other side of a connection, read without trusting it."""
+
+import json
+import math
+from typing import Any, NoReturn
+
+# User code, trajectories and stores all walk these values, most of them recursively.
+MAX_JSON_DEPTH = 128
+MAX_BODY_BYTES = 256 * 2**20
+
+
+class StrictJsonError(ValueError):
+    """Text that is refused. ``path`` leads to the place, as far as there is one; ``kind`` is a stable code."""
+
+    def __init__(self, message: str, *, kind: str, path: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.path = path
+
+
+def decode_strict(raw: bytes) -> Any:
+    """The JSON value in ``raw``.
+
+    Raises:
+        StrictJsonError: when it is no JSON, holds NaN or an infinity, or is nested more than 128 levels deep.
+    """
+    try:
+        value = _DECODER.decode(raw.decode("utf-8"))
+    except RecursionError:
+        raise _too_deep() from None
+    except _NotFiniteError:
+        raise _not_finite(raw) from None
+    except ValueError as error:
+        raise StrictJsonError(f"not JSON: {error}", kind="json_invalid") from None
+    if _deeper_than(value, MAX_JSON_DEPTH):
+        raise _too_deep()
+    return value
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else parent)
+            if type(child) is dict or type(child) is list
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep() -> StrictJsonError:
+    return StrictJsonError(f"nested more than {MAX_JSON_DEPTH} levels deep", kind="json_too_deep")
+
+
+def _not_finite(raw: bytes) -> StrictJsonError:
+    """The refusal of NaN or an infinity, at the first place that has one."""
+    pending: list[tuple[tuple[Any, ...], Any]] = [((), json.loads(raw))]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return StrictJsonError("Input should be a finite number", kind="finite_number", path=path)
+        children = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        pending.extend(((*path, key), child) for key, child in children)
+    # Another key of the same name came after it.
+    return StrictJsonError("holds a number that is not finite", kind="finite_number")
+
+
+class _NotFiniteError(ValueError):
+    pass
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _NotFiniteError(name)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NotFiniteError(text)
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
