@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -77,6 +78,14 @@ def test_serve_answers_and_ends_cleanly(start: Start, tmp_path: Path) -> None:
     assert same.stderr is not None
     assert f"pid {child.pid}" in same.stderr.read()
 
+    both = start("--port", str(found["port"]))
+    assert both.wait(60) == 1
+    assert both.stderr is not None
+    text = both.stderr.read()
+    assert len(text.splitlines()) == 1
+    assert f"port {found['port']}" in text
+    assert f"pid {child.pid}" in text
+
     child.send_signal(signal.SIGTERM)
     assert child.wait(60) == 0
     assert not (tmp_path / "data" / "platform.json").exists()
@@ -94,9 +103,11 @@ def admin(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> dict
 
 @pytest.fixture
 def folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, empty_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Iterator[Path]:
+    """A data folder as the first start leaves it."""
     monkeypatch.delenv("OSMOSIS_PASSWORD", raising=False)
+    shutil.copytree(empty_folder, tmp_path / "data")
     handlers, level = logging.root.handlers[:], logging.root.level
     yield tmp_path / "data"
     logging.root.handlers[:] = handlers
@@ -153,6 +164,26 @@ def test_bad_setting_is_one_sentence(
     error = capsys.readouterr().err
     assert "sandbox" in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["create-user", "ada@example.com"],
+        ["set-password", "ada@example.com"],
+        ["create-token", "ada@example.com"],
+        ["rotate-keys"],
+    ],
+)
+def test_a_mistyped_folder_is_told_and_not_made(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: list[str]
+) -> None:
+    wrong = folder.with_name("dtaa")
+    assert main(["admin", *words, "--data", str(wrong)]) == 1
+    error = capsys.readouterr().err
+    assert f"no platform in {wrong}" in error
+    assert len(error.splitlines()) == 1
+    assert [path.name for path in folder.parent.iterdir()] == ["data"]
 
 
 def test_no_command_takes_a_password_or_token_as_argument(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
-from osmosis_platform.folder import identity_file
+from osmosis_platform.folder import identity_file, require_platform
 from osmosis_platform.inference.keys import create_key
 from osmosis_platform.repositories.service import create_repository
 from osmosis_platform.secrets.rotation import rotate
@@ -156,6 +156,7 @@ def create_api_key_command(settings: Settings, options: argparse.Namespace) -> d
 
 def rotate_keys_command(settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
     """Encrypt every secret with a new master key and forget the old ones. The platform has to be stopped."""
+    require_platform(settings.data_dir)
     platform = open_platform(settings)
     try:
         done = rotate(platform.database, platform.keys)
@@ -166,6 +167,7 @@ def rotate_keys_command(settings: Settings, options: argparse.Namespace) -> dict
 
 @contextmanager
 def _beside(settings: Settings) -> Iterator[tuple[Platform, Session]]:
+    require_platform(settings.data_dir)
     platform = open_platform(settings, exclusive=False)
     try:
         with platform.database.write() as session:

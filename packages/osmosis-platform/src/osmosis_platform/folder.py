@@ -9,6 +9,18 @@ from pathlib import Path
 
 from osmosis_platform.errors import CannotStart
 
+_LOCK = "lock"
+_BLOBS = "blobs"
+
+
+def require_platform(folder: Path) -> None:
+    """Raise CannotStart unless a platform has used this folder: a mistyped name must not become a new, empty platform."""
+    if not (folder / _BLOBS).is_dir():
+        raise CannotStart(
+            f"There is no platform in {folder}. Correct --data, or start one there first: osmosis-platform serve --data {folder}",
+            code="NO_PLATFORM",
+        )
+
 
 def prepare_folder(folder: Path) -> None:
     """Create the folder with mode 0700; raises CannotStart when it cannot be made or is no folder."""
@@ -31,7 +43,7 @@ class FolderLock:
     @classmethod
     def acquire(cls, folder: Path) -> FolderLock:
         """Take the folder, or raise CannotStart that names the process that has it."""
-        path = folder / "lock"
+        path = folder / _LOCK
         # Not inherited by child processes: a child that outlives us must not keep the folder locked.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -47,6 +59,12 @@ class FolderLock:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         return cls(path, descriptor)
+
+    @classmethod
+    def probe(cls, folder: Path) -> None:
+        """Raise CannotStart when another process has the folder; creates nothing."""
+        if (folder / _LOCK).exists():
+            cls.acquire(folder).release()
 
     def release(self) -> None:
         """Let go; a second call does nothing."""

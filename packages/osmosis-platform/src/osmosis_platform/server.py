@@ -9,8 +9,9 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import uvicorn
 
@@ -19,7 +20,7 @@ from osmosis_platform.compute.supervisor import Supervisor
 from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.datasets.jobs import WORK as DATASET_WORK
 from osmosis_platform.errors import CannotStart
-from osmosis_platform.folder import identity_file
+from osmosis_platform.folder import FolderLock, identity_file
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
 from osmosis_platform.settings import Settings
@@ -33,8 +34,12 @@ JOB_SECONDS = 30.0
 
 
 def serve(settings: Settings) -> None:
-    """Run the platform until SIGTERM or SIGINT; raises CannotStart."""
-    with listening(settings.host, settings.port) as listener:
+    """Run the platform until SIGTERM or SIGINT; raises CannotStart, with everything that is in the way at once."""
+    with ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listening(settings.host, settings.port))
+        except CannotStart as error:
+            raise _with_folder(error, settings.data_dir) from error
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         platform = open_platform(settings)
         try:
@@ -43,6 +48,15 @@ def serve(settings: Settings) -> None:
         finally:
             platform.close()
     log.info("stopped")
+
+
+def _with_folder(error: CannotStart, folder: Path) -> CannotStart:
+    """The same error; where the folder is in use too, it says so, since another port alone would not help."""
+    try:
+        FolderLock.probe(folder)
+    except CannotStart as second:
+        return CannotStart(f"{error.message} {second.message}", code=error.code)
+    return error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ log = logging.getLogger("osmosis_platform.runs")
 _FLUSH_SECONDS = 0.5
 _LINES_PER_SECOND = 100.0
 _BURST = 1000.0
+_KEPT_OF_A_FLOOD = int(_LINES_PER_SECOND * _FLUSH_SECONDS)
 _LONGEST = 4000
 
 
@@ -42,8 +44,9 @@ _HEALTH_CHECK = '"GET /health HTTP/1'
 class RunLog:
     """Collects lines from any thread and writes them every half second.
 
-    A process may write `_BURST` lines at once and `_LINES_PER_SECOND` on average; what is beyond is counted and left out, so
-    that a loop of prints can fill neither the disk nor the page.
+    Processes may write `_BURST` lines at once and `_LINES_PER_SECOND` on average, so that a loop of prints can fill neither the
+    disk nor the page. Of a flood the last lines of every half second are kept, and so the very last ones, which say how it ended;
+    the others are counted.
     """
 
     def __init__(self, database: Database, run_id: str, redact: Callable[[str], str]) -> None:
@@ -52,6 +55,7 @@ class RunLog:
         self.redact = redact
         self._guard = threading.Lock()
         self._lines: list[dict[str, Any]] = []
+        self._held: deque[dict[str, Any]] = deque(maxlen=_KEPT_OF_A_FLOOD)
         self._allowed = _BURST
         self._refilled = time.monotonic()
         self._dropped = 0
@@ -62,7 +66,8 @@ class RunLog:
     def say(self, message: str, *, level: str = "info", step: str = "runner") -> None:
         """Add a line of the supervisor's own; never left out."""
         with self._guard:
-            self._add(message, level, step)
+            self._release()
+            self._lines.append(self._line(message, level, step))
 
     def output(self, step: str) -> Callable[[str], None]:
         """A receiver for the output of a process."""
@@ -71,10 +76,12 @@ class RunLog:
             if _HEALTH_CHECK in line:
                 return  # once a second, and never of interest
             with self._guard:
-                if self._take():
-                    self._add(line, level_of(line), step)
-                else:
-                    self._dropped += 1
+                entry = self._line(line, level_of(line), step)
+                if not self._held and self._take():
+                    self._lines.append(entry)
+                    return
+                self._dropped += len(self._held) == _KEPT_OF_A_FLOOD
+                self._held.append(entry)
 
         return receive
 
@@ -93,18 +100,26 @@ class RunLog:
         self._allowed -= 1
         return True
 
-    def _add(self, message: str, level: str, step: str) -> None:
-        self._lines.append(
-            {
-                "owner_id": self._run_id,
-                "event_id": new_id(),
-                "timestamp": utc_now(),
-                "level": level,
-                "step": step,
-                "message": cut(self.redact(message), _LONGEST),
-                "details": None,
-            }
-        )
+    def _release(self) -> None:
+        """Put the held lines behind the others; they use up what may be written next."""
+        if self._dropped:
+            text = f"{self._dropped} lines of output left out: too many a second."
+            self._lines.append(self._line(text, "warning", "runner"))
+        self._lines += self._held
+        self._allowed -= len(self._held)
+        self._dropped = 0
+        self._held.clear()
+
+    def _line(self, message: str, level: str, step: str) -> dict[str, Any]:
+        return {
+            "owner_id": self._run_id,
+            "event_id": new_id(),
+            "timestamp": utc_now(),
+            "level": level,
+            "step": step,
+            "message": cut(self.redact(message), _LONGEST),
+            "details": None,
+        }
 
     def _serve(self) -> None:
         while not self._closed.wait(_FLUSH_SECONDS):
@@ -112,11 +127,7 @@ class RunLog:
 
     def _flush(self) -> None:
         with self._guard:
-            if self._dropped:
-                self._add(
-                    f"{self._dropped} lines of output left out: too many a second.", "warning", "runner"
-                )
-                self._dropped = 0
+            self._release()
             lines, self._lines = self._lines, []
         if not lines:
             return
