@@ -111,7 +111,8 @@ def test_extras_of_the_distribution(extra: str) -> None:
     declared = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
     assert set(declared) == {*EXTRA_MODULES, "full"}
     (full,) = declared["full"]
-    assert extra in full.partition("[")[2]
+    assert extra in full.partition("[")[2].strip("]").split(",")
+    assert f"| `{extra}` |" in project.with_name("README.md").read_text()
 
 
 @pytest.fixture
