@@ -251,7 +251,7 @@ def check_atif() -> Callable[[Json], None]:
             calls = {call["tool_call_id"] for call in step.get("tool_calls", [])}
             results = step.get("observation", {"results": []})["results"]
             assert {result["source_call_id"] for result in results if "source_call_id" in result} <= calls
-        assert document["final_metrics"]["total_steps"] == len(document["steps"])
+        assert document.get("final_metrics", {}).get("total_steps") in (None, len(document["steps"]))
 
     return check
 

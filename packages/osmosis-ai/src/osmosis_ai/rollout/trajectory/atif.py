@@ -210,8 +210,11 @@ class Trajectory(_Strict):
         )
 
     def to_json_dict(self, *, exclude_none: bool = True) -> dict[str, Any]:
-        """The document as JSON values; nulls of the format's own fields are left out, those in free-form objects stay."""
-        return self.model_dump(mode="json", exclude_none=exclude_none)
+        """The document as JSON values; nulls of the format's own fields are left out, those in free-form objects stay.
+
+        Objects that JSON cannot express become their ``str()``.
+        """
+        return self.model_dump(mode="json", exclude_none=exclude_none, fallback=str)
 
 
 def format_trajectory_json(document: dict[str, Any]) -> str:

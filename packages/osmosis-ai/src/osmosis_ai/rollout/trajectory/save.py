@@ -14,6 +14,7 @@ from osmosis_ai.rollout.trajectory.converter import convert_sample_to_trajectory
 from osmosis_ai.rollout.trajectory.report import SampleReport, TrajectoryReport
 from osmosis_ai.rollout.types.execution import ExecutionResult
 from osmosis_ai.rollout.types.json_safe import json_safe_mapping
+from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.utils.file_artifacts import default_artifact_root
 from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
 
@@ -57,21 +58,34 @@ async def save_trajectory(
         logger.info("Skipping trajectory for rollout %s: its sample has no trajectory messages", rollout_id)
         return
     try:
-        sample_report, unmatched = _report_of_sample(report, rollout_id)
-        trajectory = convert_sample_to_trajectory(
+        # Long conversations take a while to convert; other rollouts share this event loop.
+        await asyncio.to_thread(
+            _save_document,
+            folder / TRAJECTORY_FILENAME,
             result.sample,
+            report,
             rollout_id=rollout_id,
             request_label=request_label,
             request_metadata=request_metadata,
             request_extra_fields=request_extra_fields,
-            report=sample_report,
-            default_model_name=report.model_name if report else None,
-            unmatched_sample_reports=unmatched,
         )
-        text = format_trajectory_json(trajectory.to_json_dict(exclude_none=True))
-        await asyncio.to_thread(_write, folder / TRAJECTORY_FILENAME, text)
     except Exception:
         logger.warning("Cannot save the trajectory of rollout %s", rollout_id, exc_info=True)
+
+
+def _save_document(
+    path: Path, sample: RolloutSample, report: TrajectoryReport | None, *, rollout_id: str, **request: Any
+) -> None:
+    sample_report, unmatched = _report_of_sample(report, rollout_id)
+    trajectory = convert_sample_to_trajectory(
+        sample,
+        rollout_id=rollout_id,
+        report=sample_report,
+        default_model_name=report.model_name if report else None,
+        unmatched_sample_reports=unmatched,
+        **request,
+    )
+    _write(path, format_trajectory_json(trajectory.to_json_dict(exclude_none=True)))
 
 
 def _report_of_sample(
