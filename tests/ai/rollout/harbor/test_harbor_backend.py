@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,28 @@ async def test_a_rewarded_rollout(bench: MakeBench) -> None:
     }
     assert not b.trial_dir().exists()
     assert not (b.backend.rollouts_dir / "r1").exists()
+
+
+async def test_a_controller_that_polls_hears_how_far_the_rollout_is(bench: MakeBench) -> None:
+    heard: list[str] = []
+    with RolloutContext(progress=SimpleNamespace(status_changed=heard.append)):
+        await bench().run()
+    assert heard == ["running", "grading"]
+
+
+async def test_the_end_of_the_server_removes_copies_and_leaves_kept_trials(
+    bench: MakeBench, trial: Any
+) -> None:
+    b = bench(trials_dir=None)
+    root = b.backend.rollouts_dir.parent
+    b.queue.result = trial.result(verifier_result=SimpleNamespace(rewards={"reward": "x"}))
+    b.leave("trial.log", "log")
+    await b.run()
+    await b.backend.shutdown()
+    assert [path.name for path in root.rglob("*")] == ["trials", "trial-r1", "trial.log"]
+    shutil.rmtree(b.trial_dir())
+    await b.backend.shutdown()
+    assert not root.exists()
 
 
 async def test_a_failure_keeps_the_trial_and_its_artifacts(bench: MakeBench, trial: Any) -> None:

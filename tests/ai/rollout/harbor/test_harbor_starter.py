@@ -111,3 +111,5 @@ async def test_the_starter_multiplies_in_a_sandbox(url: str, folder: Path, artif
     assert result.sample is not None
     assert result.sample["messages"][-1]["content"] == [{"text": "It is 1081"}]
     assert (artifact_root / "r1" / "logs" / "trial.log").is_file()
+    # Harbor logs every command that it runs, for the trial's own log.
+    assert " DEBUG " not in (folder.parent / "log").read_text()

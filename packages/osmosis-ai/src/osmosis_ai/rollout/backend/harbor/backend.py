@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import contextlib
 import copy
 import logging
 import shutil
@@ -35,6 +36,7 @@ from osmosis_ai.rollout.backend.harbor.samples import (
 )
 from osmosis_ai.rollout.backend.harbor.tasks import TaskMode
 from osmosis_ai.rollout.backend.harbor.trial import TRIAL_NAME_PREFIX, PendingTrial, trial_name
+from osmosis_ai.rollout.context import get_rollout_context
 from osmosis_ai.rollout.types.enums import RolloutStatus
 from osmosis_ai.rollout.types.execution import ExecutionRequest, ExecutionResult
 from osmosis_ai.rollout.types.sample import RolloutSample
@@ -142,9 +144,9 @@ class HarborBackend(Prewarming, ExecutionBackend):
         self.cleanup_successful_trials = cleanup_successful_trials
         self.agent_setup_timeout_sec = agent_setup_timeout_sec
         self.max_queue_depth = max_queue_depth
-        root = Path(tempfile.mkdtemp(prefix="osmosis-harbor-"))
+        self._root = root = Path(tempfile.mkdtemp(prefix="osmosis-harbor-"))
         self.rollouts_dir = root / "rollouts"
-        atexit.register(shutil.rmtree, self.rollouts_dir, ignore_errors=True)
+        atexit.register(_remove_unused, root)
         self.trials_dir = Path(trials_dir) if trials_dir is not None else root / "trials"
         self.artifact_root = default_artifact_root()
 
@@ -218,6 +220,10 @@ class HarborBackend(Prewarming, ExecutionBackend):
             pending.cancel_requested = True
         return "cancelled_running" if pending.started else "cancelled_queued"
 
+    async def shutdown(self) -> None:
+        """Remove the copies of tasks; trials that were kept stay."""
+        await asyncio.to_thread(_remove_unused, self._root)
+
     # One rollout.
 
     async def execute(
@@ -235,7 +241,11 @@ class HarborBackend(Prewarming, ExecutionBackend):
             logger.warning("Rollout %s is running already; the second request for it is dropped", request.id)
             return
         pending = PendingTrial(
-            on_workflow_complete, on_grader_complete, label=request.label, owner=asyncio.current_task()
+            on_workflow_complete,
+            on_grader_complete,
+            label=request.label,
+            owner=asyncio.current_task(),
+            context=get_rollout_context(),
         )
         self.pending[request.id] = pending
         try:
@@ -293,13 +303,16 @@ class HarborBackend(Prewarming, ExecutionBackend):
         if pending is not None and not pending.started:
             pending.started = True
             self.running += 1
+            await pending.reached(RolloutStatus.RUNNING)
 
     async def on_verification_start(self, event: Any) -> None:
         """The agent is done: report it before grading begins. A report that fails is repeated at the end."""
         rollout_id, pending = self._pending_of(event)
         if pending is None or pending.cancelled:
             return
-        pending.grading = True
+        if not pending.grading:
+            pending.grading = True
+            await pending.reached(RolloutStatus.GRADING)
         await self._report_workflow(event, rollout_id, pending)
 
     async def on_trial_end(self, event: Any) -> None:
@@ -422,6 +435,13 @@ class HarborBackend(Prewarming, ExecutionBackend):
 
     def _remove_trial_folder(self, rollout_id: str) -> None:
         shutil.rmtree(self.trials_dir / trial_name(rollout_id), ignore_errors=True)
+
+
+def _remove_unused(root: Path) -> None:
+    shutil.rmtree(root / "rollouts", ignore_errors=True)
+    for folder in (root / "trials", root):
+        with contextlib.suppress(OSError):  # not empty: it has trials that were kept
+            folder.rmdir()
 
 
 async def _delivered(rollout_id: str, callback: ResultCallback, result: ExecutionResult) -> bool:

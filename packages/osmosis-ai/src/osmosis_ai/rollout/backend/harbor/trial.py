@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from osmosis_ai.rollout.backend.base import ResultCallback
+from osmosis_ai.rollout.context import RolloutContext
+from osmosis_ai.rollout.types.enums import RolloutStatus
 from osmosis_ai.rollout.types.execution import ExecutionResult
 
 TRIAL_NAME_PREFIX = "trial-"
@@ -28,7 +30,7 @@ class PendingTrial:
 
     ``workflow_complete_called`` and ``grader_complete_called`` are set once that callback was acknowledged; ``workflow_result``
     is what the first one reports, kept to report the same again. ``task`` runs the trial, from the moment it was submitted.
-    ``owner`` is the task that executes the rollout. ``done`` is set when the end of the trial was reported (None when made
+    ``owner`` is the task that executes the rollout, and ``context`` is told how far it is. ``done`` is set when the end of the trial was reported (None when made
     outside an event loop). ``preserve_trial`` keeps the trial's folder for inspection.
     """
 
@@ -46,6 +48,7 @@ class PendingTrial:
     task: "asyncio.Future[Any] | None" = None
     done: "asyncio.Future[None] | None" = field(default_factory=_new_future)
     owner: "asyncio.Task[Any] | None" = None
+    context: RolloutContext | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -56,6 +59,11 @@ class PendingTrial:
     def reported(self) -> bool:
         """Whether the end of the trial was reported."""
         return self.done is not None and self.done.done()
+
+    async def reached(self, status: RolloutStatus) -> None:
+        """The trial has reached this status."""
+        if self.context is not None:
+            await self.context.set_status(status)
 
     def set_reported(self) -> None:
         """The end of the trial was reported."""
