@@ -9,7 +9,8 @@ def configure_default_logging() -> None:
     if root.handlers:
         return
     handler = logging.StreamHandler()
-    handler.setLevel(logging.INFO)  # libraries that log everything, like Harbor, would pass the root's own level
+    # Libraries that log everything, like Harbor, would pass the level of the root logger.
+    handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(handler)
     root.setLevel(logging.INFO)
