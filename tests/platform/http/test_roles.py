@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
-from osmosis_platform.runs.models import Run, RunAttempt
+from osmosis_platform.runs.models import Run, RunAttempt, RunSample
 
 PEOPLE = ("ada", "amy", "max", "eve", "nobody")  # owner, admin, member, outsider, no credentials
 
@@ -150,6 +151,9 @@ PAGES = {
     "GET /{workspace}/evaluation/{name_or_id}/attempts/{row_index}/{run_index}": member(
         path={**RUN, "row_index": "0", "run_index": "0"}
     ),
+    "GET /{workspace}/training/{name_or_id}/samples/{step}/{row_index}/{sample_index}": member(
+        path={**TRAINING, "step": "1", "row_index": "0", "sample_index": "0"}
+    ),
     "GET /{workspace}/models": member(),
     "POST /{workspace}/models/{model_id}/{action}": member(
         303, path={"model_id": "LORA", "action": "undeploy"}, form={}
@@ -249,6 +253,11 @@ def stage(platform: Platform, workshop: Any) -> Iterator[Stage]:
         session.add(
             RunAttempt(run_id=values["RUN"], row_index=0, run_index=0, rollout_id="r", status="success")
         )
+        document = {"calls": [], "tool_sets": [], "outcome": "graded", "reason": None}
+        counts = {"sampled_tokens": 0, "total_tokens": 0}
+        trajectory = platform.blobs.put_bytes(json.dumps({**document, **counts}).encode())
+        sample = {"step": 1, "row_index": 0, "sample_index": 0, "rollout_id": "r"}
+        session.add(RunSample(run_id=values["TRAINING"], blob_sha256=trajectory.sha256, **sample))
         session.flush()
         values["LORA"] = lora.id
     yield Stage(clients, csrf, tokens, values, submit)

@@ -15,8 +15,9 @@ from osmosis_platform.accounts.service import set_password
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
-from osmosis_platform.runs.models import Run, RunAttempt, RunMetric
+from osmosis_platform.runs.models import Run, RunAttempt, RunMetric, RunSample
 from osmosis_platform.runs.service import log
+from osmosis_platform.storage.blobs import record_blob
 
 HTML = {"Accept": "text/html"}
 PASSWORD = "correct horse battery"
@@ -208,3 +209,89 @@ def test_another_site_cannot_sign_a_browser_in(client: httpx.Client, town: Any) 
     )
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
+
+
+def test_training_trajectories_show_every_sampled_token(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], platform: Platform
+) -> None:
+    call = {
+        "index": 0,
+        "parent": None,
+        "branch": "root",
+        "tool_set": 0,
+        "messages": [
+            {"role": "system", "content": "Use the tool."},
+            {"role": "user", "content": [{"type": "text", "text": "2 x 3? <i>"}]},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "c", "function": {"name": "multiply", "arguments": '{"a": 2}'}}],
+            },
+        ],
+        "context_tokens": 40,
+        "tokens": [
+            {"id": 7, "text": "<script>", "logprob": -0.01},
+            {"id": 8, "text": "\n", "logprob": -6.0},
+        ],
+        "policy_version": 3,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "max_tokens": 64,
+        "finish_reason": "stop",
+        "parse_outcome": "tool_calls",
+        "cached_tokens": 12,
+        "started_s": 0.0,
+        "seconds": 0.25,
+    }
+    later = {**call, "index": 1, "parent": 0, "branch": "extended"}
+    later["messages"] = [
+        {"role": "tool", "name": "multiply", "content": "6"},
+        {"role": "assistant", "content": "It is 6.", "tool_calls": None},
+    ]
+    document = {
+        "rollout_id": "r1", "sampled_tokens": 4, "total_tokens": 48, "branches": {"root": 1}, "outcomes": {"text": 1},
+        "retries": 0, "refused": {}, "tool_sets": [[{"type": "function", "function": {"name": "multiply"}}]],
+        "calls": [call, later], "row_index": 5, "sample_index": 1, "outcome": "graded", "reason": None, "reward": 1.0,
+        "advantage": 0.25,
+    }  # fmt: skip
+    with platform.blobs.writer() as writer:
+        writer.write(json.dumps(document).encode())
+    run_id = runs["train-running"]
+    with platform.database.write() as session:
+        record_blob(session, writer.stored)
+        for step in (2, 4):
+            session.add(
+                RunSample(
+                    run_id=run_id,
+                    step=step,
+                    row_index=5,
+                    sample_index=1,
+                    rollout_id="r1",
+                    reward=1.0,
+                    advantage=0.25,
+                    blob_sha256=writer.stored.sha256,
+                )
+            )
+    client = signed_in("max")
+    listed = client.get(f"/acme/training/{run_id}", headers=HTML).text
+    assert f"/acme/training/{run_id}/samples/4/5/1" in listed
+    earlier = client.get(f"/acme/training/{run_id}?step=2&format=json").json()
+    assert (earlier["sample_steps"], earlier["sample_step"]) == ([4, 2], 2)
+    address = f"/acme/training/{run_id}/samples/4/5/1"
+    page = client.get(address, headers=HTML).text
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page.split("<main", 1)[1]
+    for part in (
+        "log-probability -0.01",
+        "2 x 3? &lt;i&gt;",
+        "Calls <code>multiply</code>",
+        "It is 6.",
+        "Call 2",
+    ):
+        assert part in page
+    data = client.get(f"{address}?format=json").json()
+    assert [token["level"] for token in data["calls"][0]["tokens"]] == [0, 4]
+    assert data["calls"][1]["steps"][0]["results"] == [{"tool": "multiply", "content": "6"}]
+    assert client.get(f"{address}?offset=1&format=json").json()["calls"][0]["index"] == 1
+    assert client.get(f"/acme/training/{run_id}/samples/4/5/2").status_code == 404
+    assert signed_in("eve").get(address).status_code == 404

@@ -12,9 +12,9 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from osmosis_platform.errors import NotFound
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.runs import log_view, pages, service
+from osmosis_platform.runs import log_view, pages, samples, service
 from osmosis_platform.runs.facts import with_facts
-from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunMetric
+from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunMetric, RunSample
 from osmosis_platform.web.pages import fragment, render
 from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep, page_at
 
@@ -57,7 +57,7 @@ COMMAND = {
 ATTEMPTS = 50
 PARTS = {
     "eval": ("actions", "summary", "results", "attempts"),
-    "train": ("actions", "summary", "checkpoints", "metrics"),
+    "train": ("actions", "summary", "checkpoints", "metrics", "samples"),
 }
 
 
@@ -106,15 +106,17 @@ def run_page(
     status: pages.AttemptStatus = "",
     reward: pages.AttemptReward = "",
     offset: Annotated[int, Query(ge=0)] = 0,
+    step: Annotated[int | None, Query(ge=0)] = None,
 ) -> Response:
     """One run. `part=live` is what changed while it runs, with the log lines behind `after`; `part=charts` the points of its
-    charts. `before` shows older log lines; `status`, `reward` and `offset` choose the attempts of an evaluation."""
+    charts. `before` shows older log lines; `status`, `reward` and `offset` choose the attempts of an evaluation, `step` the trajectories of a
+    training."""
     with platform.database.read() as session:
         run = service.find_run(session, viewer.workspace_id, KIND[room], name_or_id)
         if part == "charts":
             return JSONResponse(_charts(session, run), headers={"Cache-Control": "no-store"})
         chosen = pages.AttemptFilter(status, reward)
-        data = _run_data(session, viewer, run, chosen, offset)
+        data = _run_data(session, viewer, run, chosen, offset) | _samples(session, run, step)
         if part == "live":
             lines = log_view.lines_after(session, run.id, after)
             return JSONResponse(_live(viewer, data, lines, after), headers={"Cache-Control": "no-store"})
@@ -156,6 +158,14 @@ def _run_data(
         data["filter"] = {"status": chosen.status, "reward": chosen.reward, "query": chosen.query()}
         data["histogram"] = pages.reward_histogram(session, run)
     return data
+
+
+def _samples(session: Session, run: Run, step: int | None) -> dict[str, Any]:
+    """The steps of a training with trajectories, and those of the chosen step (the newest unless one was chosen)."""
+    steps = samples.steps_with_samples(session, run) if run.kind == "train" else []
+    chosen = step if step in steps else next(iter(steps), None)
+    found = samples.samples_of(session, run, chosen) if chosen is not None else []
+    return {"sample_steps": steps, "sample_step": chosen, "samples": found}
 
 
 def _live(viewer: Viewer, data: dict[str, Any], lines: list[dict[str, Any]], after: int) -> dict[str, Any]:
@@ -232,3 +242,30 @@ def attempt_page(
             "artifacts": pages.artifact_links(session, platform.urls, attempt),
         }
     return render(request, "attempt.html", data, viewer=viewer, room="evaluation")
+
+
+@router.get("/{workspace}/training/{name_or_id}/samples/{step}/{row_index}/{sample_index}")
+def sample_page(
+    request: Request,
+    platform: PlatformDep,
+    viewer: ViewerDep,
+    name_or_id: str,
+    step: int,
+    row_index: int,
+    sample_index: int,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """One training trajectory: its model calls, and every sampled token with its log-probability."""
+    with platform.database.read() as session:
+        run: Run = service.find_run(session, viewer.workspace_id, "train", name_or_id)
+        sample = session.get(RunSample, (run.id, step, row_index, sample_index))
+        if sample is None:
+            raise NotFound(
+                f"Run {run.name} keeps no sample {sample_index} of row {row_index} of step {step}."
+            )
+        data = {
+            "run_name": run.name,
+            "run_path": f"/{viewer.workspace}/training/{run.id}",
+            **samples.trajectory(platform.blobs, sample, offset),
+        }
+    return render(request, "sample.html", data, viewer=viewer, room="training")
