@@ -2,6 +2,11 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from typing import Any
 
 import pytest
@@ -172,3 +177,37 @@ def test_an_empty_score_range_is_an_error_of_each_record(write_records, monkeypa
     assert main([*arguments, "--score-min", "1"]) == 1
     resource = json.loads(capsys.readouterr().out)["resource"]
     assert ["score_max" in record["errors"][0] for record in resource["records"]] == [True, True]
+
+
+WAITING = """
+import pathlib, time
+def supports_response_schema(model):
+    return False
+def completion(**request):
+    pathlib.Path("asked").touch()
+    time.sleep(600)
+"""
+
+
+def test_ctrl_c_does_not_wait_for_the_judge(write_records, tmp_path):
+    """A stand-in for LiteLLM never answers."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "litellm.py").write_text(WAITING)
+    command = [sys.executable, "-m", "osmosis_ai.cli.main", "--json", "eval", "rubric"]
+    process = subprocess.Popen(
+        [*command, "-d", str(write_records(*texts(1))), "-r", "r", "--model", "openai/m"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "lib"), "OPENAI_API_KEY": "k"},
+    )
+    give_up_at = time.monotonic() + 120
+    while not (tmp_path / "asked").exists():
+        assert process.poll() is None
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert json.loads(err)["error"]["code"] == "INTERRUPTED"
