@@ -133,17 +133,21 @@ async def _answer_of(request: dict[str, Any], provider: str, key: ApiKey) -> Any
 def _failure_of(
     error: Exception, provider: str, model: str, key: ApiKey
 ) -> ProviderRequestError | MissingAPIKeyError:
-    # By name: the classes exist only once LiteLLM is imported.
-    kinds = {kind.__name__ for kind in type(error).__mro__}
     text = str(error).removeprefix("litellm.") or type(error).__name__
     detail = redact(text, [key.value] if key.value else [])
-    if "NotFoundError" in kinds:
+    if _is_a(error, "NotFoundError"):
         return ModelNotFoundError(provider, model, detail)
-    if "AuthenticationError" in kinds and key.value is None:
+    if _is_a(error, "AuthenticationError") and key.value is None:
         return MissingAPIKeyError(
             f"no API key for judge {model!r}: pass api_key. The provider says: {detail}"
         )
     return ProviderRequestError(provider, model, detail)
+
+
+def _is_a(error: Exception, name: str) -> bool:
+    litellm = sys.modules.get("litellm")
+    kinds = [getattr(place, name, None) for place in (litellm, getattr(litellm, "exceptions", None))]
+    return any(isinstance(kind, type) and isinstance(error, kind) for kind in kinds)
 
 
 def _content_of(response: Any) -> str | None:
