@@ -401,3 +401,16 @@ def test_logins_at_the_same_moment_are_all_kept(platform, account):
     assert [process.returncode for process in processes] == [0] * len(addresses), outputs
     assert set(json.loads(credentials_path().read_text())["platforms"]) == set(addresses)
     assert credentials_path().stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_a_terminal_of_40_columns(osmosis, workspace, platform, monkeypatch, command):
+    """Nothing is cut; only what is meant to be copied, and hints, may run over the edge."""
+    monkeypatch.setenv("COLUMNS", "40")
+    method, path, answer = ANSWERS[command]
+    platform.on(method, path, answer)
+    platform.on("GET", "/benchmark-runs/x/outputs/manifest", {"files": []})
+    out = osmosis(*command.split()).out
+    for line in out.splitlines():
+        assert len(line) <= 40 or any(word in line for word in ("osmosis", "http", "not available")), out
+    assert "…" not in out

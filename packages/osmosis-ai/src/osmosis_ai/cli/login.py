@@ -72,14 +72,10 @@ def _verify_environment(url: str, value: str) -> OperationResult:
         "auth.login",
         resource=_resource(account, url, "environment", saved=False),
         message=f"Verified OSMOSIS_TOKEN for {account.email}.",
-        next_steps=[
-            {
-                "action": "unset_env",
-                "name": "OSMOSIS_TOKEN",
-                "description": "Unset OSMOSIS_TOKEN to use a saved login instead.",
-            }
+        next_steps=[{"action": "unset_env", "name": "OSMOSIS_TOKEN"}],
+        next_text=[
+            "OSMOSIS_TOKEN is used as long as it is set; nothing was saved. Unset it to use a saved login instead."
         ],
-        next_text=["OSMOSIS_TOKEN is used as long as it is set; nothing was saved."],
     )
 
 

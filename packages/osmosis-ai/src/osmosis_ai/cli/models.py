@@ -26,6 +26,7 @@ _BASE_COLUMNS = [
     Column("Created", lambda item: formats.date(item["created_at"])),
     Column("Created By", lambda item: formats.text(item["creator_name"])),
 ]
+_LORA_TITLE = "LoRA Models"
 _LORA_COLUMNS = [
     Column("Name", lambda item: formats.text(item["model_name"])),
     Column("Base Model", lambda item: formats.text(item["base_model"])),
@@ -64,9 +65,7 @@ def list_models(kind: str, limit: int, everything: bool) -> Result:
                 any("deployment_status" in item for item in items) or "active_deployments" in page.first
             )
             columns = [*_LORA_COLUMNS, *([_DEPLOYMENT_COLUMN] if deployments else [])]
-            sections.append(
-                Section("lora_models", _list(page, items, columns, "LoRA Models", _NO_LORA_MODELS))
-            )
+            sections.append(Section("lora_models", _list(page, items, columns, _LORA_TITLE, _NO_LORA_MODELS)))
             extra |= {
                 key: page.first[key]
                 for key in ("active_deployments", "max_active_deployments")
@@ -86,6 +85,7 @@ def list_models(kind: str, limit: int, everything: bool) -> Result:
         extra=extra,
         hints=hints,
         when_empty=only.when_empty,
+        next_text=only.next_text,
     )
 
 
@@ -131,7 +131,14 @@ def _list(
     page: Page, items: list[dict[str, Any]], columns: list[Column], title: str, when_empty: str
 ) -> ListResult:
     return ListResult(
-        items, columns, page.total_count, page.has_more, page.next_offset, title, when_empty=when_empty
+        items,
+        columns,
+        page.total_count,
+        page.has_more,
+        page.next_offset,
+        title,
+        when_empty=when_empty,
+        next_text=["Details: osmosis model info <name>"] if title == _LORA_TITLE else [],
     )
 
 

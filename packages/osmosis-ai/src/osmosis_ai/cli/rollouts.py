@@ -67,6 +67,7 @@ def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResul
         page.next_offset,
         title="Rollouts",
         when_empty="No rollouts synced yet. Start one with: osmosis rollout init <name>, then commit and push it.",
+        next_text=["Evaluate one: osmosis eval submit configs/eval/<name>.toml"],
         extra=workspace.context,
     )
 

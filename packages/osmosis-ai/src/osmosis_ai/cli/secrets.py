@@ -76,7 +76,10 @@ def set_secret(name: str, scope: str, variable: str | None) -> OperationResult:
         resource={**serializers.secret(answer), **workspace.context},
         message=f'Secret "{name}" saved in {scope} scope.',
         next_steps=[{"action": "view_secrets", "url": url}] if url else [],
-        next_text=[f"View: {url}"] if url else [],
+        next_text=[
+            f'Name it in a config: [secrets] required = ["{name}"]',
+            *([f"View: {url}"] if url else []),
+        ],
         extra={"platform_url": url},
     )
 

@@ -14,13 +14,16 @@ class _Kind:
     operation: str
     path: str
     noun: str
+    info: str
     key: str | None = None  # of the run in an answer, where a run is stopped by its id
 
 
 _KINDS = {
-    "training": _Kind("train.stop", "training-runs", "training run"),
-    "eval": _Kind("eval.stop", "eval-runs", "evaluation run"),
-    "benchmark": _Kind("benchmark.stop", "benchmark-runs", "benchmark run", key="benchmark_run"),
+    "training": _Kind("train.stop", "training-runs", "training run", "train info"),
+    "eval": _Kind("eval.stop", "eval-runs", "evaluation run", "eval info"),
+    "benchmark": _Kind(
+        "benchmark.stop", "benchmark-runs", "benchmark run", "benchmark runs info", key="benchmark_run"
+    ),
 }
 
 
@@ -43,5 +46,6 @@ def stop_run(kind: str, name: str, *, yes: bool) -> OperationResult:
     return OperationResult(
         chosen.operation,
         resource={**resource, **workspace.context},
+        next_text=[f"Details: osmosis {chosen.info} {resource['name']}"],
         message=f'{chosen.noun.capitalize()} "{resource["name"]}" stopped.',
     )

@@ -39,6 +39,7 @@ def list_runs(limit: int, everything: bool) -> ListResult:
         page.next_offset,
         title="Benchmark Runs",
         when_empty=_NO_RUNS,
+        next_text=["Details: osmosis benchmark runs info <name>"],
         extra=workspace.context,
     )
 

@@ -39,6 +39,7 @@ def list_benchmarks(limit: int, everything: bool) -> ListResult:
         title="Benchmarks",
         when_empty="This workspace has no benchmarks. They are added on the platform, not from the command line.",
         hints=[_why_not(item) for item in items if not _runnable(item)],
+        next_text=["Details: osmosis benchmark info <key>"],
         extra=workspace.context,
     )
 

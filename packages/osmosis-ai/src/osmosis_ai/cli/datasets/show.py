@@ -34,6 +34,7 @@ def list_datasets(limit: int, everything: bool) -> ListResult:
         page.next_offset,
         title="Datasets",
         when_empty="No datasets yet. Upload one with: osmosis dataset upload <file>",
+        next_text=["Details: osmosis dataset info <name>"],
         extra=workspace.context,
     )
 
@@ -45,7 +46,13 @@ def dataset_info(name: str) -> DetailResult:
     hints = [f"View: {shown['platform_url']}"] if shown.get("platform_url") else []
     if shown["status"] == "error":
         hints.append(f"See logs with: osmosis dataset logs {name}")
-    return DetailResult({**shown, **context}, _rows(found), title="Dataset", hints=hints)
+    following = []
+    if shown["status"] == "uploaded":
+        following = [
+            f"Rows: osmosis dataset preview {name}",
+            f'Use it in a config: dataset = "{shown["file_name"]}"',
+        ]
+    return DetailResult({**shown, **context}, _rows(found), title="Dataset", hints=hints, next_text=following)
 
 
 def preview_dataset(name: str, count: int) -> DetailResult:

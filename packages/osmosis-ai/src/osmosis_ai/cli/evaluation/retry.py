@@ -31,7 +31,9 @@ def retry_run(name: str, secrets_file: str | None, *, yes: bool) -> OperationRes
     samples, url = answer.get("retryable_samples"), answer.get("platform_url")
     keys = ["id", "name", "status", "workflow_id", "retryable_samples", "platform_url"]
     shown = answer.get("name") or name
-    what = f"{samples:,} samples are run again" if samples else "it runs from the start"
+    what = "it runs from the start"
+    if samples:
+        what = "1 sample is run again" if samples == 1 else f"{samples:,} samples are run again"
     return OperationResult(
         "eval.retry",
         resource={**serializers.pick(answer, keys), **workspace.context},

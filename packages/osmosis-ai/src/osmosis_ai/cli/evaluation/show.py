@@ -37,6 +37,7 @@ def list_runs(limit: int, everything: bool) -> ListResult:
         page.next_offset,
         title="Evaluation Runs",
         when_empty="No evaluation runs yet. Start one with: osmosis eval submit configs/eval/<name>.toml",
+        next_text=["Details: osmosis eval info <name>"],
         extra=workspace.context,
     )
 

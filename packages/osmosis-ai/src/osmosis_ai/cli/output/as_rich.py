@@ -135,14 +135,14 @@ def detail_parts(result: DetailResult, width: int) -> list[RenderableType]:
     for block in result.blocks:
         parts += [Text(), *([_text(block.title, "bold")] if block.title else [])]
         indent = "  " if block.title else ""
-        parts += [Text(indent + visible(line), no_wrap=True) for line in block.lines]
+        parts += [Text(indent + visible(line), no_wrap=width >= _NARROW) for line in block.lines]
     return parts
 
 
 def _operation(console: Console, result: OperationResult) -> None:
     console.print(
         _text(operation_message(result), _STATUS_STYLES.get(result.status, "")),
-        soft_wrap=True,
+        soft_wrap=console.width >= _NARROW,
     )
     for line in result.next_text:
         console.print(_text(line), soft_wrap=True)

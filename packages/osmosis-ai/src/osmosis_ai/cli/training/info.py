@@ -60,7 +60,7 @@ def run_info(name: str, output: str | None, *, follow: bool) -> DetailResult:
         title="Training Run",
         blocks=_blocks(answer, checkpoints, document),
         hints=_hints(name, run, checkpoints, error, path, save_warning),
-        next_text=_next(name, run),
+        next_text=_next(name, run, checkpoints),
     )
 
 
@@ -84,8 +84,11 @@ def _snapshot(client: PlatformClient, name: str) -> Snapshot:
     return Snapshot(run.get("status") in TERMINAL, line, detail)
 
 
-def _next(name: str, run: dict[str, Any]) -> list[str]:
-    return [] if run.get("status") in TERMINAL else [f"Follow it with: osmosis train info {name} --watch"]
+def _next(name: str, run: dict[str, Any], checkpoints: list[dict[str, Any]]) -> list[str]:
+    if run.get("status") not in TERMINAL:
+        return [f"Follow it with: osmosis train info {name} --watch"]
+    names = [str(item["checkpoint_name"]) for item in checkpoints if item.get("checkpoint_name")]
+    return [f"Deploy the last checkpoint with: osmosis model deploy {names[-1]}"] if names else []
 
 
 def _checkpoints(client: PlatformClient, name: str) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ def list_runs(limit: int, everything: bool) -> ListResult:
         page.next_offset,
         title="Training Runs",
         when_empty="No training runs yet. Start one with: osmosis train submit configs/training/<name>.toml",
+        next_text=["Details: osmosis train info <name>"],
         extra=workspace.context,
     )
 
