@@ -39,6 +39,7 @@ async def make_sandbox(tmp_path: Path) -> AsyncIterator[MakeSandbox]:
             task_dir = tmp_path / "task"
             task_dir.mkdir(exist_ok=True)
             for name, text in (files or {}).items():
+                (task_dir / name).parent.mkdir(exist_ok=True)
                 (task_dir / name).write_text(text)
             paths = TrialPaths(trial_dir=tmp_path / "trial")
             paths.mkdir()

@@ -11,9 +11,10 @@ import pytest
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.config import ResourceMode
 
+from osmosis_ai.rollout.backend.harbor.image import patch_dockerfile_with_sdk
 from osmosis_ai.rollout.sandbox import BubblewrapEnvironment, bubblewrap
 from osmosis_ai.rollout.sandbox.bubblewrap import find_bubblewrap
-from osmosis_ai.rollout.sandbox.dockerfile import working_dir
+from osmosis_ai.rollout.sandbox.dockerfile import Image, read_dockerfile
 from osmosis_ai.rollout.sandbox.errors import SandboxError
 
 
@@ -91,25 +92,77 @@ async def test_files_go_in_and_out(make_sandbox: Any, tmp_path: Path) -> None:
         await sandbox.download_file("/new/place", tmp_path / "x")
 
 
-async def test_what_lies_beside_the_dockerfile_is_in_its_working_folder(make_sandbox: Any) -> None:
+async def test_what_lies_beside_a_dockerfile_that_copies_nothing_is_in_its_working_folder(
+    make_sandbox: Any,
+) -> None:
     dockerfile = (
         "FROM debian:12 AS one\nWORKDIR /first\nFROM one\nworkdir /srv\nWORKDIR work\nRUN apt-get install x\n"
     )
-    sandbox = await make_sandbox(files={"Dockerfile": dockerfile, "input.txt": "given"})
-    assert (await sandbox.exec("pwd; ls; cat input.txt")).stdout == "/srv/work\ninput.txt\ngiven"
+    sandbox = await make_sandbox(
+        files={"Dockerfile": dockerfile, "input.txt": "given", "sub/deep.txt": "too"}
+    )
+    assert (
+        await sandbox.exec("pwd; ls; cat input.txt sub/deep.txt")
+    ).stdout == "/srv/work\ninput.txt\nsub\ngiventoo"
+
+
+def test_what_the_backend_adds_to_a_dockerfile_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text("FROM debian:12\nWORKDIR /srv\n")
+    before = read_dockerfile(path)
+    patch_dockerfile_with_sdk(tmp_path, ["pydantic>=2"])
+    assert path.read_text().count("COPY") == 2
+    assert read_dockerfile(path) == before
+
+
+async def test_a_dockerfile_is_followed_as_far_as_it_goes_without_a_build(make_sandbox: Any) -> None:
+    dockerfile = """
+FROM python:3.12 AS builder
+COPY secret.txt /secret.txt
+FROM debian:12
+ENV PLACE=/srv/data MODE="two words"
+ENV OLD form of it
+WORKDIR /work
+COPY --from=builder /x /y
+COPY --chown=root:root *.csv notes/a.txt \\
+     ${PLACE}/
+COPY ["notes", "/notes"]
+COPY notes/a.txt renamed.txt
+ADD https://example.org/file /file
+RUN apt-get update && apt-get install -y something
+"""
+    files = {"Dockerfile": dockerfile, "secret.txt": "s", "1.csv": "1", "2.csv": "2", "notes/a.txt": "a"}
+    sandbox = await make_sandbox(files=files)
+    done = await sandbox.exec('pwd; ls; ls /srv/data /notes; echo "$PLACE|$MODE|$OLD"; cat renamed.txt')
+    assert done.stdout.split("\n") == [
+        *("/work", "renamed.txt", "/notes:", "a.txt", "", "/srv/data:", "1.csv", "2.csv", "a.txt"),
+        *("/srv/data|two words|form of it", "a"),
+    ]
+    assert (await sandbox.exec("ls /secret.txt /y /file")).return_code != 0
+
+
+@pytest.mark.parametrize(
+    ("copied", "message"), [("missing.txt", "which is not in"), ("../*", "which leads out of")]
+)
+async def test_a_dockerfile_cannot_copy_what_is_not_of_the_task(
+    make_sandbox: Any, copied: str, message: str
+) -> None:
+    with pytest.raises(SandboxError, match=message):
+        await make_sandbox(files={"Dockerfile": f"FROM a\nCOPY {copied} /x/\n"})
 
 
 def test_the_working_folder_of_a_dockerfile(tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
-    assert working_dir(path) is None
+    assert read_dockerfile(path) == Image()
     for text, expected in {
         "FROM a": None,
         "FROM a\nWORKDIR /x\nFROM b": None,
+        "FROM a AS one\nWORKDIR /x\nFROM b\nFROM one\nWORKDIR y": "/x/y",
         'FROM a\nWORKDIR "/x y"': "/x y",
-        "FROM a\nWORKDIR x\nWORKDIR $HOME/z": "/x",
+        "# comment\nFROM a\nENV A=/q\nWORKDIR $A/z": "/q/z",
     }.items():
         path.write_text(text)
-        assert working_dir(path) == expected
+        assert read_dockerfile(path).workdir == expected
 
 
 async def test_the_host_can_show_folders(make_sandbox: Any, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from harbor.models.task.config import NetworkPolicy
 from harbor.models.trial.config import ResourceMode
 
 from osmosis_ai.rollout.sandbox.bubblewrap import Mount, find_bubblewrap, prepare_root
-from osmosis_ai.rollout.sandbox.dockerfile import NOT_FOR_THE_SANDBOX, working_dir
+from osmosis_ai.rollout.sandbox.dockerfile import DEFAULT_WORKDIR, NOT_COPIED, Copy, read_dockerfile
 from osmosis_ai.rollout.sandbox.errors import SandboxError
 from osmosis_ai.rollout.sandbox.limits import Limits
 from osmosis_ai.rollout.sandbox.process import Finished, Session
@@ -31,7 +31,7 @@ _TRANSFER_TIMEOUT_S = 600
 class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
     """A sandbox on this machine: its programs, read-only, and a private file system, processes and network of its own.
 
-    The task's Dockerfile is not built: its ``WORKDIR`` and the files beside it are used, in a system that has what the
+    The task's Dockerfile is not built: its ``WORKDIR``, ``ENV`` and ``COPY`` are followed, in a system that has what the
     machine has. ``memory_mb`` (also from the task), ``processes`` and ``file_mb`` limit what a trial may use. ``readonly``
     names folders of the host that are visible at their own paths. ``state_dir`` holds the private files while a trial runs;
     the default is the folder for temporary files. See ``docs/sandbox.md`` for what the isolation is worth.
@@ -58,9 +58,8 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
         self._visible: list[Mount] = []
         self._session: Session | None = None
         self._starting = asyncio.Lock()
-        self._workdir = str(
-            self.task_env_config.workdir or working_dir(self.environment_dir / "Dockerfile") or "/app"
-        )
+        self._image = read_dockerfile(self.environment_dir / "Dockerfile")
+        self._workdir = str(self.task_env_config.workdir or self._image.workdir or DEFAULT_WORKDIR)
 
     @staticmethod
     @override
@@ -114,7 +113,11 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
         made = await self._run(["mkdir", "-p", *dict.fromkeys(folders)], cwd="/")
         if made.exit_code != 0:
             raise SandboxError(f"the sandbox cannot make its folders: {made.stderr.strip()}")
-        await self._copy_beside_dockerfile()
+        for copy in self._image.copies:
+            await self._copy(copy)
+        if not self._image.copies and self.environment_dir.is_dir():
+            beside = [path.name for path in self.environment_dir.iterdir() if path.name not in NOT_COPIED]
+            await self._copy(Copy(tuple(beside), f"{self._workdir}/"), keep_folders=True)
 
     @override
     async def stop(self, delete: bool) -> None:
@@ -208,21 +211,23 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
                 visible.append((source, mount["target"], not mount.get("read_only", False)))
         return visible
 
-    async def _copy_beside_dockerfile(self) -> None:
-        if not self.environment_dir.is_dir():
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            beside = Path(folder) / "beside"
-            await asyncio.to_thread(
-                shutil.copytree,
-                self.environment_dir,
-                beside,
-                symlinks=True,
-                ignore=lambda parent, names: (
-                    NOT_FOR_THE_SANDBOX.intersection(names) if Path(parent) == self.environment_dir else ()
-                ),
-            )
-            await self.upload_dir(beside, self._workdir)
+    async def _copy(self, copy: Copy, *, keep_folders: bool = False) -> None:
+        """Follow a ``COPY`` instruction. Of a folder it copies the content; ``keep_folders`` copies the folder itself."""
+        root = self.environment_dir.resolve()
+        for pattern in copy.sources:
+            found = sorted(root.glob(pattern.lstrip("/") or ".")) if pattern.strip("./") else [root]
+            if not found:
+                raise SandboxError(f"the task's Dockerfile copies {pattern!r}, which is not in {root}")
+            for path in found:
+                if not path.resolve().is_relative_to(root):
+                    raise SandboxError(f"the task's Dockerfile copies {pattern!r}, which leads out of {root}")
+                if path.is_dir():
+                    name = path.name if keep_folders else ""
+                    await self.upload_dir(path, f"{copy.target.rstrip('/')}/{name}")
+                elif copy.target.endswith("/") or await self.is_dir(copy.target):
+                    await self.upload_file(path, f"{copy.target.rstrip('/')}/{path.name}")
+                else:
+                    await self.upload_file(path, copy.target)
 
     async def _run(
         self,
@@ -235,7 +240,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
     ) -> Finished:
         session = await self._running()
         return await session.run(
-            argv, cwd=cwd, env={**_ENV, **(env or {})}, timeout_sec=timeout_sec, **streams
+            argv, cwd=cwd, env={**_ENV, **self._image.env, **(env or {})}, timeout_sec=timeout_sec, **streams
         )
 
     async def _running(self) -> Session:
