@@ -25,7 +25,13 @@ LearnerMaker = Callable[..., Learner]
 
 @pytest.fixture
 def make_learner() -> LearnerMaker:
-    def make(form: Form = "auto", token_budget: int = 8192, double: bool = False, **shape: Any) -> Learner:
+    def make(
+        form: Form = "auto",
+        token_budget: int = 8192,
+        double: bool = False,
+        recompute: bool = False,
+        **shape: Any,
+    ) -> Learner:
         torch.manual_seed(5)
         config = Qwen3Config(
             vocab_size=shape.get("vocab_size", 64),
@@ -54,7 +60,7 @@ def make_learner() -> LearnerMaker:
                 for name, parameter in sorted(peft_model.named_parameters()):
                     if "lora_B" in name:
                         parameter.normal_(0, 0.05)
-        return Learner(peft_model, 0, token_budget=token_budget, form=form)
+        return Learner(peft_model, 0, token_budget=token_budget, form=form, recompute=recompute)
 
     return make
 

@@ -187,3 +187,38 @@ def test_a_loss_that_is_not_finite_drops_the_gradient(make_learner, rows):
     with pytest.raises(NonFiniteLossError, match="norm"):
         learner.optim_step(1e-2, 1.0)
     assert all(torch.equal(before[name], p) for name, p in learner.parameters.items())
+
+
+@pytest.mark.parametrize("form", ["padded", "packed", "shared"])
+def test_computing_layers_again_changes_nothing(make_learner, rows, gradient, form):
+    plain, thrifty = make_learner(form=form), make_learner(form=form, recompute=True)
+    kept = {}
+    for name, learner in (("plain", plain), ("thrifty", thrifty)):
+        kept[name] = 0
+
+        def count(tensor, name=name):
+            kept[name] += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            got = learner.forward_backward(rows, Objective("grpo", kl_coef=0.1))
+        assert got["tokens"] > 0
+    assert torch.equal(gradient(thrifty), gradient(plain))
+    assert kept["thrifty"] < 0.6 * kept["plain"]
+    assert thrifty.score(rows) == plain.score(rows)
+
+
+def test_another_thread_does_not_notice(make_learner, rows):
+    import threading
+
+    from osmosis_trainer.learner import recompute
+
+    learner = make_learner(recompute=True)
+    layer = learner.base.base_model.layers[0]
+    seen = []
+    with recompute.recomputing(True):
+        thread = threading.Thread(target=lambda: seen.append(getattr(recompute._active, "on", False)))
+        thread.start()
+        thread.join()
+    assert seen == [False]
+    assert layer.forward.__wrapped__ is not None

@@ -16,6 +16,7 @@ from osmosis_trainer.learner.logprobs import token_logprobs
 from osmosis_trainer.learner.lora import trainable
 from osmosis_trainer.learner.losses import LossTerms, StepSize, TokenBatch, policy_loss
 from osmosis_trainer.learner.packs import Form, Pack, bucket, collate, make_packs
+from osmosis_trainer.learner.recompute import recomputing, wrap_layers
 
 _BETAS = (0.9, 0.95)
 
@@ -65,6 +66,7 @@ class Learner:
         token_budget: int = 8192,
         form: Form = "auto",
         weight_decay: float = 0.0,
+        recompute: bool = False,
     ) -> None:
         self.model = model
         self.base = model.get_base_model()
@@ -77,6 +79,9 @@ class Learner:
         self._pad = pad_id
         self._device = next(iter(self.parameters.values())).device
         self._check_head()
+        self._recompute = recompute
+        if recompute:
+            wrap_layers(self.base.base_model)
         if form != "padded" and self._has_windows():
             # A prefix tree needs every token to see all its ancestors.
             self.form = "padded"
@@ -136,7 +141,8 @@ class Learner:
         if objective.kl_coef:
             with torch.no_grad(), self.model.disable_adapter():
                 reference, _ = token_logprobs(self.base, batch, objective.temperature)
-        new, entropy = token_logprobs(self.base, batch, objective.temperature)
+        with recomputing(self._recompute):
+            new, entropy = token_logprobs(self.base, batch, objective.temperature)
         terms = policy_loss(
             TokenBatch(new, batch.old, batch.advantage, batch.row, batch.row_tokens, reference),
             objective,

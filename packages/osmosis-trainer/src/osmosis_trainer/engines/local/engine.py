@@ -39,7 +39,8 @@ class LocalSettings:
     `slots` is the number of requests sampled at once. `max_context` None takes the model's own limit. `device` and
     `dtype` "auto": a GPU in bfloat16 when there is one, else the CPU in float32. `threads` None: one per two cores,
     because more are slower on a busy machine. `token_budget`: tokens of one training micro-batch.
-    `weight_decay` is the decoupled one of AdamW.
+    `weight_decay` is the decoupled one of AdamW. `recompute`: layers are computed again in the backward pass, which
+    keeps a fraction of the memory for a third more time; None does so on a GPU.
     """
 
     lora: LoraSettings | None = None
@@ -51,6 +52,7 @@ class LocalSettings:
     token_budget: int = 8192
     batch_form: Form = "auto"
     weight_decay: float = 0.0
+    recompute: bool | None = None
 
 
 class LocalEngine:
@@ -85,6 +87,7 @@ class LocalEngine:
                 token_budget=settings.token_budget,
                 form=settings.batch_form,
                 weight_decay=settings.weight_decay,
+                recompute=device.type == "cuda" if settings.recompute is None else settings.recompute,
             )
             self._adapters[POLICY] = adapters.snapshot(self._learner.model, POLICY, 0)
 
