@@ -328,3 +328,11 @@ def test_parquet_without_rows_or_columns(tmp_path: Path) -> None:
     assert validate_file(path).errors == ["Parquet file has no rows"]
     pq.write_table(pa.table({}), path)
     assert validate_file(path).errors == ["Parquet file has no columns"]
+
+
+def test_long_rows_go_into_small_row_groups(tmp_path: Path) -> None:
+    rows = [{**ROW, "user_prompt": f"{i}" + "x" * 3_000_000} for i in range(8)]
+    index_file(write_jsonl(tmp_path / "long.jsonl", list(rows)), tmp_path / "rows.parquet")
+    assert pq.ParquetFile(tmp_path / "rows.parquet").num_row_groups == 3
+    reader = RowReader(tmp_path / "rows.parquet")
+    assert reader.read([7])[0].messages[1]["content"] == rows[7]["user_prompt"]

@@ -11,6 +11,7 @@ from osmosis_ai.datasets.scan import ColumnRule
 from osmosis_ai.datasets.validation import ValidationReport, validate_file
 
 ROW_GROUP = 1024
+ROW_GROUP_CHARACTERS = 8 * 1024 * 1024
 PREVIEW_ROWS = 50
 PREVIEW_CHARACTERS = 2000
 
@@ -32,19 +33,22 @@ class _RowWriter:
         self.schema = pa.schema([("row_index", pa.int64()), *((name, pa.string()) for name in COLUMNS)])
         self._writer = pq.ParquetWriter(path, self.schema, compression="zstd")
         self._pending: list[dict[str, Any]] = []
+        self._characters = 0
         self.preview: list[dict[str, Any]] = []
 
     def add(self, row_index: int, cells: dict[str, str | None]) -> None:
         if len(self.preview) < PREVIEW_ROWS:
             self.preview.append({k: _shorten(v) for k, v in cells.items() if v is not None})
         self._pending.append({"row_index": row_index, **cells})
-        if len(self._pending) >= ROW_GROUP:
+        self._characters += sum(len(text) for text in cells.values() if text is not None)
+        if len(self._pending) >= ROW_GROUP or self._characters >= ROW_GROUP_CHARACTERS:
             self.flush()
 
     def flush(self) -> None:
         if self._pending:
             self._writer.write_table(self._pa.Table.from_pylist(self._pending, schema=self.schema))
-            self._pending = []
+            self._pending, self._characters = [], 0
+            self._pa.default_memory_pool().release_unused()
 
     def close(self) -> None:
         self.flush()

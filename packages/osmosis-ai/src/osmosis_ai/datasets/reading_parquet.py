@@ -10,7 +10,7 @@ from osmosis_ai.datasets.problems import Fault, Problem
 from osmosis_ai.datasets.row_rules import TEXT_COLUMNS
 from osmosis_ai.datasets.scan import CellSink, Progress, Scan
 
-BATCH_BYTES = 8 * 1024 * 1024
+BATCH_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 2048
 READ_BUFFER = 1024 * 1024
 
@@ -73,6 +73,8 @@ def _is_text(kind: Any) -> bool:
 
 
 def _check_rows(file: Any, size: int, scan: Scan, sink: CellSink | None, progress: Progress | None) -> None:
+    import pyarrow as pa
+
     names = [name for name in (*TEXT_COLUMNS, "metadata") if name in file.schema_arrow.names]
     total = max(file.metadata.num_rows, 1)
     number = 0
@@ -87,6 +89,8 @@ def _check_rows(file: Any, size: int, scan: Scan, sink: CellSink | None, progres
                 scan.fail_row(fault, "Row", number)
             elif sink is not None:
                 sink({k: str(v) if type(v) is int else v for k, v in cells.items()})
+        del batch
+        pa.default_memory_pool().release_unused()  # it keeps what the largest page needed
         if progress is not None:
             progress(size * number // total)
 
