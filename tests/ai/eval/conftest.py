@@ -193,10 +193,12 @@ class Worker:
     """A running ``python -m osmosis_ai.eval.worker``."""
 
     process: asyncio.subprocess.Process
+    log: str = ""
 
     async def exit_status(self) -> int:
         errors = await asyncio.wait_for(self.process.stderr.read(), 240)
         assert b"secret-key-123" not in errors
+        self.log = errors.decode()
         return await self.process.wait()
 
 

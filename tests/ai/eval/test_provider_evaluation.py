@@ -37,6 +37,7 @@ async def test_a_whole_evaluation(start_worker, platform, inference, guarded):
         3, todo={1: "raise"}, n=2, policy=provider(inference, "secret-key-123"), env=variables
     )
     assert await worker.exit_status() == 0
+    assert "LiteLLM" not in worker.log
     assert {key: attempt["status"] for key, attempt in platform.attempts.items()} == {
         (row, run): "failed" if row == 1 else "success" for row in range(3) for run in range(2)
     }

@@ -1,6 +1,7 @@
 """LiteLLM, imported at its first use: it takes seconds and 200 MB."""
 
 import importlib
+import logging
 import os
 from typing import Any
 
@@ -17,4 +18,6 @@ def load_litellm(needed_by: str) -> Any:
     with extra(needed_by):
         module: Any = importlib.import_module("litellm")
     module.suppress_debug_info = True
+    # An account of every call would fill the log of a run.
+    logging.getLogger("LiteLLM").setLevel(logging.WARNING)
     return module
