@@ -14,7 +14,7 @@ from pathlib import Path
 import benchmarks
 from benchmarks.result import Result
 
-_NOT_BENCHMARKS = {"__main__", "result", "multiply_workload", "platform_parts", "rollout_parts"}
+_NOT_BENCHMARKS = {"__main__", "gpu_parts", "result", "multiply_workload", "platform_parts", "rollout_parts"}
 
 
 def names() -> list[str]:

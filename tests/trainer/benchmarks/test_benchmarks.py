@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,19 @@ def test_the_memory_of_a_learner_step_is_measured_in_processes_of_its_own() -> N
     against_the_loop, twice = run(rows=4, tokens=256)
     assert against_the_loop.ratio > 1
     assert 0 < twice.ratio
+
+
+def test_the_gpu_script_runs_on_a_cpu_too_and_says_when_there_is_no_gpu() -> None:
+    script = str(ROOT / "benchmarks" / "gpu_smoke.sh")
+    env = {**os.environ, "PYTHON": sys.executable}
+    small = [script, "--device", "cpu", "--small"]
+    done = subprocess.run(small, capture_output=True, text=True, timeout=300, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line[:4] for line in lines[1:3]] == ["ok  ", "ok  "]
+    found = json.loads(lines[3])
+    assert min(found.values()) > 0
+    env["CUDA_VISIBLE_DEVICES"] = ""
+    done = subprocess.run([script], capture_output=True, text=True, timeout=120, check=False, env=env)
+    assert done.returncode == 2
+    assert "sees no GPU" in done.stderr

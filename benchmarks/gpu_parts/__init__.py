@@ -1,0 +1,1 @@
+"""What `gpu_smoke.sh` runs."""
