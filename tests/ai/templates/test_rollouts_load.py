@@ -45,13 +45,14 @@ def test_starters_are_loadable_pairs(template, name):
 
 def test_starters_grade_alike(template):
     """The graders of all starters are one piece of code, tested below."""
-    harbor = "multiply-harbor-strands/multiply_agent/agent.py"
-    files = [f"{name}/main.py" for name in STARTERS if name != "multiply-harbor-strands"] + [harbor]
-    sources = [(template / "rollouts" / file).read_text() for file in files]
-    assert (
-        len({source[source.index("def final_text") : source.index("workflow_config")] for source in sources})
-        == 1
-    )
+    files = ["main.py" if "harbor" not in name else "multiply_agent/grader.py" for name in STARTERS]
+    sources = [
+        (template / "rollouts" / name / file).read_text() for name, file in zip(STARTERS, files, strict=True)
+    ]
+    graders = {
+        source[source.index("def final_text") :].partition("workflow_config")[0].strip() for source in sources
+    }
+    assert len(graders) == 1
 
 
 @pytest.fixture(scope="module")

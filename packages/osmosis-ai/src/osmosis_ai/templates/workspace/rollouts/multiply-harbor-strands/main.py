@@ -6,7 +6,8 @@ from pathlib import Path
 import uvicorn
 from harbor.models.trial.config import EnvironmentConfig
 from harbor.trial.queue import TrialQueue
-from multiply_agent.agent import MultiplyGrader, MultiplyWorkflow, workflow_config
+from multiply_agent.agent import MultiplyWorkflow, workflow_config
+from multiply_agent.grader import MultiplyGrader
 
 from osmosis_ai.rollout.backend.harbor import HarborBackend
 from osmosis_ai.rollout.server import create_rollout_server
