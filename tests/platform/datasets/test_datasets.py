@@ -190,27 +190,40 @@ def test_a_file_that_cannot_be_processed_ends_in_error_not_in_limbo(
     assert "No space left on device" in uploader.get(dataset["id"])["error"]
 
 
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PART_SIZE", 300)
+    monkeypatch.setattr(service, "plan_parts", lambda size, part=300: uploads.plan_parts(size, part))
+
+
+@pytest.mark.usefixtures("small_parts")
 def test_an_interrupted_upload_goes_on_under_the_same_id(uploader: Uploader, town: Any) -> None:
     first = uploader.create().json()
     again = uploader.create().json()
     assert (again["id"], again["upload"]["s3_key"]) == (first["id"], first["upload"]["s3_key"])
     assert again["upload"]["uploaded_parts"] == []
-    url = again["upload"]["presigned_url"].removeprefix(uploader.platform.urls.base_url)
-    etag = uploader.client.put(url, content=CONTENT).headers["etag"].strip('"')
-    part = {
-        "part_number": 1,
-        "size": len(CONTENT),
-        "sha256": hashlib.sha256(CONTENT).hexdigest(),
-        "etag": etag,
-    }
-    assert uploader.create().json()["upload"]["uploaded_parts"] == [part]
+    part, sent = again["upload"]["presigned_urls"][1], CONTENT[300:600]
+    url = part["presigned_url"].removeprefix(uploader.platform.urls.base_url)
+    etag = uploader.client.put(url, content=sent).headers["etag"].strip('"')
+    known = {"part_number": 2, "size": 300, "sha256": hashlib.sha256(sent).hexdigest(), "etag": etag}
+    assert uploader.create().json()["upload"]["uploaded_parts"] == [known]
     other = uploader.create(content=CONTENT + b"\n").json()
     assert other["id"] != first["id"]  # another file takes the place of the abandoned one
     assert other["upload"]["uploaded_parts"] == []
+    assert list(uploader.platform.parts.folder.glob(f"{first['upload']['upload_id']}*")) == []
     stranger = Uploader(uploader.client, uploader.platform, town.ada.scoped())
     assert stranger.create(content=CONTENT + b"\n").status_code == 409
 
 
+def test_a_file_of_one_part_starts_anew(uploader: Uploader) -> None:
+    first = uploader.create().json()
+    again = uploader.create().json()
+    assert again["id"] != first["id"]
+    assert uploader.send(first).status_code == 404  # its dataset is gone
+    assert uploader.send(again).json()["status"] == "pending"
+
+
+@pytest.mark.usefixtures("small_parts")
 def test_an_interrupted_replacement_goes_on_and_replaces(uploader: Uploader) -> None:
     old = uploader.upload()
     first = uploader.create(overwrite_dataset_id=old["id"]).json()

@@ -41,7 +41,7 @@ def create(
 ) -> tuple[Dataset, Upload]:
     """Begin an upload. A name in use is a Conflict that carries `existing_dataset_id`, unless that id is to be replaced.
 
-    An interrupted upload of the same person, name, type and size goes on: the same dataset, with the parts that are there.
+    An interrupted upload in parts of the same person, name, type and size goes on: the same dataset, with the parts that are there.
     Failed, cancelled and other abandoned uploads of the same person do not hold a name.
     """
     extension = extension.lower().removeprefix(".")
@@ -59,8 +59,10 @@ def create(
     existing = _holder(session, workspace_id, name)
     while existing is not None and _gives_way(existing, user, overwrite_id):
         if existing.status == "uploading" and (existing.file_size, existing.extension) == (size, extension):
-            add_log(session, existing.id, "Upload goes on", step="upload")
-            return existing, upload_of(session, existing)
+            upload = upload_of(session, existing)
+            if upload.method == "multipart":  # its completion names every part's ETag, so files cannot mix
+                add_log(session, existing.id, "Upload goes on", step="upload")
+                return existing, upload
         if overwrite_id == existing.id:
             overwrite_id = existing.replaces_id
         _retire(session, platform, existing)
