@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,14 +79,18 @@ class Policy:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
-        self.keys: set[str] = set()
+        self.answer: Callable[[dict[str, Any]], str] | None = None
 
     async def complete(self, rollout_id: str, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body["messages"])
-        numbers = [int(word) for word in body["messages"][-1]["content"].split() if word.isdigit()]
-        if not numbers:
-            await asyncio.Event().wait()
-        message = {"role": "assistant", "content": str(numbers[0] * numbers[1])}
+        if self.answer is None:
+            numbers = [int(word) for word in body["messages"][-1]["content"].split() if word.isdigit()]
+            if not numbers:
+                await asyncio.Event().wait()
+            content = str(numbers[0] * numbers[1])
+        else:
+            content = self.answer(body)
+        message = {"role": "assistant", "content": content}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
         return {
@@ -358,3 +363,25 @@ async def test_prewarming_installs_the_agent_before_the_first_rollout(
             assert list(s.backend.trials_dir.iterdir()) == []
             assert (await s.run()).reward == 1.0
     assert caplog.records == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="the agent works in tmux")
+async def test_harbors_terminal_agent_is_trainable(
+    served: Any, task: Path, artifact_root: Path, wait_until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    (task / "tests").mkdir()
+    (task / "tests" / "test.sh").write_text(
+        '#!/bin/bash\n[ "$(cat answer.txt)" = 42 ] && echo 1 > /logs/verifier/reward.txt\n'
+    )
+    async with served(agent="terminus-2", native_agent_kwargs={"record_terminal_session": False}) as s:
+        keystrokes = {"keystrokes": "echo 42 > answer.txt\n", "duration": 0.2}
+        turns = iter([{"commands": [keystrokes]}, *[{"commands": [], "task_complete": True}] * 2])
+        s.policy.answer = lambda body: json.dumps({"analysis": "a", "plan": "p", **next(turns)})
+        result = await s.run("Write 42 to answer.txt")
+        assert (result.status, result.reward) == ("success", 1.0)
+        assert len(s.policy.asked) == 3
+        calls = [message["tool_calls"] for message in result.sample["messages"] if "tool_calls" in message]
+        assert json.loads(calls[0][0]["function"]["arguments"]) == keystrokes
+        await wait_until((artifact_root / "r1" / "trajectory.json").exists)
