@@ -145,3 +145,13 @@ def rubric(output: str | None, **options: Any) -> Result:
         from osmosis_ai.eval.rubric.cli import RubricCommand
 
     return RubricCommand().run(output_path=output, **options)
+
+
+@app.command("upload")
+@click.argument("name_or_dir", metavar="NAME_OR_DIR")
+@click.option("--replace", is_flag=True, help="Replace what this evaluation uploaded before.")
+def upload(name_or_dir: str, replace: bool) -> Result:
+    """Upload a complete local evaluation, by the name of its run or by folder."""
+    from osmosis_ai.cli.uploads.command import upload_run
+
+    return upload_run(name_or_dir, replace=replace)

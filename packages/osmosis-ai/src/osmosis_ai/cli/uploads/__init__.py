@@ -1,0 +1,1 @@
+"""``osmosis eval upload``: a local evaluation becomes a run on the platform."""
