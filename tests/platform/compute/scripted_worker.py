@@ -1,7 +1,8 @@
 """A worker with a script instead of a model: `python scripted_worker.py SCRIPT.json`, spec on stdin like any worker.
 
 Script: `steps` (attempts or training steps to do, default 4), `wait_before` {step: file that must exist before it},
-`kill_self_at` (step, only in lives whose number is at most `lives`), `exit` (status at the end), `fail` (reason), `say` (a line).
+`kill_self_at` (step, only in lives whose number is at most `lives`), `exit` (status at the end), `fail` (reason), `say` (a line),
+`leak` (text that gets into a trajectory, artifacts, an error and a log line of every attempt).
 Each step is one line in `executed` before it counts as finished, so that a second execution would show.
 """
 
@@ -45,7 +46,7 @@ async def main() -> int:
                 return 3
             with (work / "executed").open("a") as file:
                 file.write(f"{step}\n")
-            await report(client, spec, step, total)
+            await report(client, spec, step, total, script.get("leak", ""))
             if script.get("kill_self_at") == step and life <= script.get("lives", 1):
                 await client.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -67,16 +68,25 @@ async def finished(client: RunClient, spec: dict, work: Path) -> set[int]:
     return set(map(int, journal.read_text().split())) if journal.exists() else set()
 
 
-async def report(client: RunClient, spec: dict, step: int, total: int) -> None:
+async def report(client: RunClient, spec: dict, step: int, total: int, leak: str) -> None:
     if spec["kind"] == "eval":
         folder = Path(spec["artifact_root"]) / f"r{step}"
         folder.mkdir(exist_ok=True)
-        trajectory = await client.put_blob(json.dumps({"step": step, "at": time.time()}).encode())
-        artifact = await client.put_blob(b"an artifact")
+        document = {"step": step, "at": time.time(), "steps": [{"source": "agent", "message": leak}]}
+        trajectory = await client.put_blob(json.dumps(document).encode())
+        files = {f"out/a{leak}.txt": b"an artifact" + leak.encode()}
+        if leak:
+            files["out/b.bin"] = b"\0\1\2" + leak.encode() + b"\0"
+        artifacts = [
+            {"path": path, "size": len(content), "sha256": await client.put_blob(content)}
+            for path, content in files.items()
+        ]
         client.progress(sampled_rows=total, total_runs=total)
+        if leak:
+            client.log(f"the agent says {leak}", details={leak: [leak]})
         await client.attempt(
             row_index=step, run_index=0, rollout_id=f"r{step}", status="success", reward=step / 10, tokens=5, duration_ms=1.5,
-            trajectory_blob=trajectory, artifacts=[{"path": "out/a.txt", "size": 11, "sha256": artifact}],
+            error_message=leak or None, trajectory_blob=trajectory, artifacts=artifacts,
         )  # fmt: skip
         return
     client.metrics(step, {"rollout/raw_reward": step / 10})

@@ -39,3 +39,37 @@ def test_levels_of_output_lines() -> None:
     assert level_of("ERROR:root:bad") == "error"
     assert level_of("Traceback (most recent call last):") == "error"
     assert level_of("INFO: no ERRORS here") == "info"
+
+
+def masked(redact: Redactor, content: bytes) -> bytes:
+    pieces = redact.masked_file(content)
+    assert pieces is not None
+    return b"".join(pieces)
+
+
+def test_files_without_secrets_stay_as_they_are() -> None:
+    redact = Redactor({"KEY": "sesame-123"})
+    assert redact.masked_file(b"nothing here") is None
+    assert redact.masked_file(b"") is None
+    assert Redactor({}).masked_file(b"sesame-123") is None
+
+
+def test_text_files_name_the_secret() -> None:
+    redact = Redactor({"KEY": "sesame/123", "OTHER": "sesame/123-longer", "UML": "größe"})
+    text = "a sesame/123 b sesame%2F123 c sesame/123-longer größe {broken json"
+    assert masked(redact, text.encode()).decode() == "a [KEY] b [KEY] c [OTHER] [UML] {broken json"
+
+
+def test_json_stays_json() -> None:
+    value = 'quote " and \\ back'
+    redact = Redactor({"KEY": value, "DIGITS": "12345678"})
+    document = {"a": [f"x {value}"], value: 1, "number": 12345678, "text": "12345678"}
+    content = masked(redact, json.dumps(document).encode())
+    assert json.loads(content) == {"a": ["x [KEY]"], "[KEY]": 1, "number": 12345678, "text": "[DIGITS]"}
+
+
+def test_binary_files_keep_their_length_and_everything_else() -> None:
+    redact = Redactor({"KEY": "sesame-123", "PIN": "4711"})
+    content = b"\0\1sesame-123\0 4711 \xff" * 3
+    assert masked(redact, content) == b"\0\1**********\0 4711 \xff" * 3
+    assert redact.masked_file(b"\0 4711") is None, "four bytes in a binary file are chance"

@@ -16,11 +16,11 @@ from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, Unauthenticated
 from osmosis_platform.http.scope import PlatformDep, bearer_token
 from osmosis_platform.runs import tokens
+from osmosis_platform.runs.blobs import store
 from osmosis_platform.runs.events import apply_events
 from osmosis_platform.runs.models import Run, RunAttempt
-from osmosis_platform.runs.wire import Events
-from osmosis_platform.storage.blobs import record_blob
-from osmosis_platform.storage.store import SHA256, StoredBlob
+from osmosis_platform.runs.wire import Events, Redactor
+from osmosis_platform.storage.store import SHA256
 
 router = APIRouter(prefix="/api/runs/{run_id}", include_in_schema=False)
 
@@ -49,7 +49,7 @@ def authorised(session: Session, run_id: str, digest: str) -> Run:
 @router.post("/events")
 def post_events(run_id: str, body: Events, digest: TokenDigest, platform: PlatformDep) -> dict[str, Any]:
     """Take a batch of events, all or none, and say whether the run should stop. An empty batch is a heartbeat."""
-    redactor = platform.supervisor.redactors.get(run_id) if platform.supervisor is not None else None
+    redactor = _redactor(platform, run_id)
     events = body.events if redactor is None else [event.redacted(redactor) for event in body.events]
     with platform.database.write() as session:
         run = authorised(session, run_id, digest)
@@ -61,7 +61,10 @@ def post_events(run_id: str, body: Events, digest: TokenDigest, platform: Platfo
 async def put_blob(
     run_id: str, sha256: str, digest: TokenDigest, platform: PlatformDep, request: Request
 ) -> JSONResponse:
-    """Store a blob after checking that its bytes have the hash it is named by; storing it again changes nothing."""
+    """Store a blob after checking that its bytes have the hash it is named by; storing it again changes nothing.
+
+    Values of the run's secrets in it are masked before anything is kept.
+    """
     if not SHA256.match(sha256):
         raise InvalidInput(f"{sha256[:80]!r} is no SHA-256 in lower-case hexadecimal.", field="sha256")
     await run_in_threadpool(_authorise, platform, run_id, digest)
@@ -69,22 +72,18 @@ async def put_blob(
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)
-        stored = await run_in_threadpool(_store, platform, spool, sha256)
-    return JSONResponse({"sha256": stored.sha256, "size": stored.size}, status_code=201)
+        await run_in_threadpool(store, platform, run_id, spool, sha256, _redactor(platform, run_id))
+    return JSONResponse({"sha256": sha256}, status_code=201)
+
+
+def _redactor(platform: Platform, run_id: str) -> Redactor | None:
+    """What takes the secrets of an executing run out of all that comes from it."""
+    return platform.supervisor.redactors.get(run_id) if platform.supervisor is not None else None
 
 
 def _authorise(platform: Platform, run_id: str, digest: str) -> None:
     with platform.database.read() as session:
         authorised(session, run_id, digest)
-
-
-def _store(platform: Platform, source: Any, sha256: str) -> StoredBlob:
-    with platform.blobs.writer(expected=sha256) as writer:
-        while chunk := source.read(1024 * 1024):
-            writer.write(chunk)
-    with platform.database.write() as session:
-        record_blob(session, writer.stored)
-    return writer.stored
 
 
 @router.get("/attempts")

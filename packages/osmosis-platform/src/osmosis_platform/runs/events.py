@@ -10,6 +10,7 @@ from osmosis_platform.adapters.checkpoints import record_checkpoint
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
 from osmosis_platform.evaluation.results import refresh_results_soon
+from osmosis_platform.runs.blobs import with_kept_blobs
 from osmosis_platform.runs.models import LogLine, Run, RunArtifact, RunAttempt, RunMetric, RunSample
 from osmosis_platform.runs.upsert import insert_missing, insert_or_replace
 from osmosis_platform.runs.wire import (
@@ -33,6 +34,7 @@ def apply_events(session: Session, blobs: BlobStore, run: Run, events: Sequence[
 
     Raises InvalidInput when an event names a blob that was not uploaded; then nothing of the call is kept.
     """
+    events = with_kept_blobs(session, run.id, events)
     _require_blobs(blobs, events)
     _logs(session, run, [event for event in events if isinstance(event, LogEvent)])
     _metrics(session, run, [event for event in events if isinstance(event, MetricsEvent)])

@@ -134,6 +134,16 @@ class RunArtifact(Base):
     sha256: Mapped[str]
 
 
+class RunBlob(Base):
+    """A blob that a worker sent with secret values in it: `kept_sha256` is what was stored instead of `sent_sha256`."""
+
+    __tablename__ = "run_blobs"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    sent_sha256: Mapped[str] = mapped_column(primary_key=True)
+    kept_sha256: Mapped[str]
+    kept_size: Mapped[int]
+
+
 class RunExport(Base):
     """A snapshot made for download (`metrics.json`, `summary.jsonl`, `logs.txt`) of a run that may still grow."""
 

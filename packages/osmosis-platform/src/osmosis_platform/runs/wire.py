@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -23,10 +24,14 @@ def cut(text: str, limit: int = MAX_TEXT) -> str:
 
 
 class Redactor(Protocol):
-    """Takes secrets out of every text inside a value."""
+    """Takes secrets out of texts and files."""
 
     def deep(self, value: Any) -> Any:
         """A copy without secrets."""
+        ...
+
+    def masked_file(self, content: bytes) -> Iterator[bytes] | None:
+        """The content of a file without secrets, in pieces; None when it holds none."""
         ...
 
 
@@ -40,6 +45,11 @@ class _Event(BaseModel):
             for name in ("message", "details", "error_message", "reason", "values")
             if name in type(self).model_fields
         }
+        artifacts = getattr(self, "artifacts", None)
+        if artifacts:
+            texts["artifacts"] = [
+                file.model_copy(update={"path": redactor.deep(file.path)}) for file in artifacts
+            ]
         return self.model_copy(update=texts)
 
 
