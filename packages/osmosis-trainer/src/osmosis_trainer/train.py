@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from osmosis_trainer.advice import Advisor
 from osmosis_trainer.collect.batch import Batch, make_batch
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.collect.health import HealthWindow, StepHealth
@@ -98,6 +99,7 @@ class Training:
         if last or step % settings.checkpoints.checkpoint_save_freq == 0:
             with watch.part("checkpoint"):
                 await self.checkpoint(step, final=last)
+        self.advise(step, values)
         await self.tell(step, groups, batch, values | performance(groups, batch, watch, self._save_s))
         await self.save(step)
 
@@ -127,6 +129,13 @@ class Training:
         checkpoint = await write_checkpoint(self.parts.checkpoints, step, self.parts.engine)
         await self.parts.report.checkpoint(checkpoint, self.state.reward, final=final)
         self.state.last_checkpoint = step
+
+    def advise(self, step: int, values: dict[str, float]) -> None:
+        """Log early warning signs."""
+        advisor = Advisor.load(self.state.advice)
+        for text in advisor.look(step, values):
+            self.parts.report.log(text, level="warning", step="advice")
+        self.state.advice = advisor.dump()
 
     async def tell(
         self, step: int, groups: Sequence[PromptGroup], batch: Batch, values: dict[str, float]

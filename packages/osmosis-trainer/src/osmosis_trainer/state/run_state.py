@@ -41,6 +41,7 @@ class RunState:
     examples_processed: int = 0
     non_finite_in_a_row: int = 0
     health: list[dict[str, Any]] = field(default_factory=list)
+    advice: dict[str, Any] = field(default_factory=dict)
     reward: float | None = None
     best: dict[str, float] | None = None
     last_checkpoint: int = -1
