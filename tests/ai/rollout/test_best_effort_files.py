@@ -19,6 +19,7 @@ from osmosis_ai.rollout import (
     SampleSource,
     get_rollout_context,
 )
+from osmosis_ai.rollout.server import app as server_app
 from osmosis_ai.rollout.server import create_rollout_server
 from osmosis_ai.rollout.utils import file_artifacts
 
@@ -53,6 +54,8 @@ def reward_of(
 ) -> Callable[..., Any]:
     """Run a workflow through a rollout server; the reward that the controller got, which must be a success."""
     monkeypatch.setattr(file_artifacts, "CREATE_BACKOFF_SECONDS", 0.0)
+    # The server's end waits for the rollout's last file.
+    monkeypatch.setattr(server_app, "_SHUTDOWN_DRAIN_SEC", 180.0)
     Plain.folders = []
 
     async def run(workflow: Any) -> float:

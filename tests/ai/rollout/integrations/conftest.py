@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from osmosis_ai.rollout import Grader, GraderContext, LocalBackend
+from osmosis_ai.rollout.server import app as server_app
 from osmosis_ai.rollout.server import create_rollout_server
 
 type Json = dict[str, Any]
@@ -81,9 +82,16 @@ def in_turn(*messages: Json | str | tuple[int, Json]) -> Callable[[Json], tuple[
 
 @pytest.fixture
 def roll(
-    policy: Any, controller: Any, serve: Any, wait_until: Any, artifact_root: Path, check_atif: Any
+    policy: Any,
+    controller: Any,
+    serve: Any,
+    wait_until: Any,
+    artifact_root: Path,
+    check_atif: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Any]:
     """Run one rollout of a workflow to its end. A saved trajectory is checked against the format."""
+    monkeypatch.setattr(server_app, "_SHUTDOWN_DRAIN_SEC", 180.0)
 
     async def run(
         workflow: Any, *, prompt: Any = PROMPT, label: str = "42", grader: Any = LastTextGrader, **fields: Any
@@ -105,7 +113,7 @@ def roll(
             answer = await client.post(f"{served.url}/rollout", json=request)
             assert (answer.status_code, answer.json()) == (202, {})
             await wait_until(lambda: len(controller.requests) == 2, 180)
-        # The server has stopped, and waited for what it had begun to write.
+        # The server has stopped, and waited for the rollout's last file.
         path = artifact_root / "r7" / "trajectory.json"
         document = json.loads(path.read_text()) if path.exists() else None
         if document is not None:

@@ -199,6 +199,16 @@ async def test_unconvertible_conversation_keeps_the_sample(
     assert "Failed to convert OpenAI Agents" in caplog.text
 
 
+async def test_conversation_without_calls_is_what_the_framework_would_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    converted = [{"role": "user", "content": "all of it"}]
+    monkeypatch.setattr(openai_agents.Converter, "items_to_messages", lambda items: converted)
+    items = [{"role": role, "content": "x"} for role in ("user", "assistant")]
+    sample = await SessionSampleSource(SimpleNamespace(items=items)).get_sample()
+    assert (sample.messages, sample.trajectory_messages) == (items, converted)
+
+
 async def test_conversation_without_call_notes_still_converts() -> None:
     items = [
         {"role": "user", "content": "q"},

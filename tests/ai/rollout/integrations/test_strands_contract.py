@@ -165,6 +165,16 @@ async def test_unconvertible_conversation_keeps_the_sample(
     assert "Failed to convert Strands" in caplog.text
 
 
+async def test_conversation_without_calls_is_what_the_framework_would_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    converted = [{"role": "user", "content": "all of it"}]
+    monkeypatch.setattr(strands.LiteLLMModel, "format_request_messages", lambda messages: converted)
+    native = [{"role": role, "content": [{"text": "x"}]} for role in ("user", "assistant")]
+    sample = await StrandsAgentSampleSource(SimpleNamespace(messages=native)).get_sample()
+    assert (sample.messages, sample.trajectory_messages) == (native, converted)
+
+
 async def test_other_models_keep_their_name_on_the_wire(policy: Any) -> None:
     async with PolicyClient(base_url=policy.url, api_key="k") as client:
         for model in (MODEL_ID, "judge"):

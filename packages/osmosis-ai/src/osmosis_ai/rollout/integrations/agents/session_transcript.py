@@ -56,23 +56,29 @@ def annotate_output(output: Sequence[Any], *, usage: Any, created_at: float) -> 
     first.provider_data = {**(getattr(first, "provider_data", None) or {}), _CALL_KEY: facts}
 
 
-def chat_messages(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def chat_messages(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The items as chat messages; the first assistant message of each model call carries the facts of that call."""
-    messages: list[dict[str, Any]] = []
-    for group in _by_model_call(items):
-        converted: list[dict[str, Any]] = [
-            dict(message) for message in Converter.items_to_messages(list(group))
-        ]
-        facts = _call_facts(group)
-        answer = next((message for message in converted if message.get("role") == "assistant"), None)
-        if answer is None and facts:
-            # The framework leaves out a turn of nothing but reasoning; here it stands for a model call that took place.
-            answer = {"role": "assistant", "content": ""}
-            converted.append(answer)
-        if answer is not None:
-            answer.update(facts)
-        messages.extend(converted)
-    return messages
+    groups = [(group, _call_facts(group)) for group in _by_model_call(items)]
+    if not any(facts for _, facts in groups):
+        return _convert(items)
+    return [message for group, facts in groups for message in _with_facts(group, facts)]
+
+
+def _convert(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(message) for message in Converter.items_to_messages(list(items))]
+
+
+def _with_facts(group: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    converted = _convert(group)
+    if not facts:
+        return converted
+    answer = next((message for message in converted if message.get("role") == "assistant"), None)
+    if answer is None:
+        # The framework leaves out a turn of nothing but reasoning; here it stands for a model call that took place.
+        answer = {"role": "assistant", "content": ""}
+        converted.append(answer)
+    answer.update(facts)
+    return converted
 
 
 def _by_model_call(items: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:

@@ -1,7 +1,7 @@
 """Strands agents whose model is the policy of the running rollout. Needs the ``strands`` extra."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -132,24 +132,36 @@ class StrandsAgentSampleSource(SampleSource):
         messages = list(self.agent.messages)
         trajectory: list[dict[str, Any]] | None
         try:
-            trajectory = [chat for message in messages for chat in self._chat_messages(message)]
+            trajectory = self._chat_messages(messages)
         except Exception as error:
             logger.warning("Failed to convert Strands messages for trajectory persistence: %s", error)
             trajectory = None
         return RolloutSample(messages=messages, trajectory_messages=trajectory)
 
-    def _chat_messages(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
-        converted: list[dict[str, Any]] = LiteLLMModel.format_request_messages([_without_reasoning(message)])
-        if message["role"] == "assistant" and not converted:
-            # Strands leaves out a turn without text or calls; here it stands for a model call that took place.
-            converted = [{"role": "assistant", "content": ""}]
-        noted = self._added.get(id(message))
-        for chat in converted:
-            if noted is not None:
-                chat["created_at"] = noted[1].isoformat()
-            if chat.get("role") == "assistant":
-                chat.update(_call_facts(message))
-        return converted
+    def _chat_messages(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        facts = [self._facts(message) for message in messages]
+        if not any(facts):
+            return list(LiteLLMModel.format_request_messages(list(messages)))
+        return [
+            chat
+            for message, known in zip(messages, facts, strict=True)
+            for chat in _with_facts(message, known)
+        ]
+
+    def _facts(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known of a message beyond its content: when it was added, and the model call that wrote it."""
+        facts = _call_facts(message) if message["role"] == "assistant" else {}
+        if (noted := self._added.get(id(message))) is not None:
+            facts["created_at"] = noted[1].isoformat()
+        return facts
+
+
+def _with_facts(message: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    converted: list[dict[str, Any]] = LiteLLMModel.format_request_messages([_without_reasoning(message)])
+    if message["role"] == "assistant" and not converted:
+        # Strands leaves out a turn without text or calls; here it stands for a model call that took place.
+        converted = [{"role": "assistant", "content": ""}]
+    return [{**chat, **facts} for chat in converted]
 
 
 def _without_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
