@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from osmosis_ai.rollout.sandbox import BubblewrapEnvironment, bubblewrap
 from osmosis_ai.rollout.sandbox.bubblewrap import find_bubblewrap
 from osmosis_ai.rollout.sandbox.dockerfile import Image, read_dockerfile
 from osmosis_ai.rollout.sandbox.errors import SandboxError
+from osmosis_ai.rollout.sandbox.state import State
 
 
 async def test_commands_get_their_folder_environment_and_status(make_sandbox: Any) -> None:
@@ -182,12 +184,14 @@ async def test_the_host_can_show_folders(make_sandbox: Any, tmp_path: Path) -> N
 
 async def test_the_network_can_change_between_phases(make_sandbox: Any) -> None:
     sandbox = await make_sandbox()
-    interfaces = "ls /proc/sys/net/ipv4/conf > /dev/null; grep -c : /proc/net/dev"
-    await sandbox.exec("echo kept > note")
-    assert (await sandbox.exec(interfaces)).stdout == "1\n"
-    host = sum(":" in line for line in Path("/proc/net/dev").read_text().splitlines())
-    await sandbox.set_network_policy(NetworkPolicy(network_mode=NetworkMode.PUBLIC))
-    assert (await sandbox.exec(interfaces)).stdout == f"{host}\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        knock = f"(exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}) && echo reached || echo refused"
+        await sandbox.exec("echo kept > note")
+        assert (await sandbox.exec(knock)).stdout == "refused\n"
+        await sandbox.set_network_policy(NetworkPolicy(network_mode=NetworkMode.PUBLIC))
+        assert (await sandbox.exec(knock)).stdout == "reached\n"
+        await sandbox.set_network_policy(NetworkPolicy(network_mode=NetworkMode.NO_NETWORK))
+        assert (await sandbox.exec(knock)).stdout == "refused\n"
     assert (await sandbox.exec("cat note")).stdout == "kept\n"
 
 
@@ -214,10 +218,10 @@ async def test_a_task_of_several_services_is_refused(make_sandbox: Any) -> None:
 
 async def test_stopping_leaves_nothing(make_sandbox: Any, tmp_path: Path) -> None:
     sandbox = await make_sandbox()
-    await sandbox.exec("mkdir -p a/b; touch a/b/c; chmod 000 a/b a; sleep 345671 &")
+    await sandbox.exec(f"mkdir -p a/b; touch a/b/c; chmod 000 a/b a; sleep {MARK}1 &")
     await sandbox.stop(delete=True)
     assert list((tmp_path / "state").iterdir()) == []
-    assert not _running("345671")
+    assert not _running(f"{MARK}1")
     with pytest.raises(SandboxError, match="not started"):
         await sandbox.exec("true")
 
@@ -226,14 +230,35 @@ async def test_stopping_without_deleting_keeps_the_files(make_sandbox: Any, tmp_
     sandbox = await make_sandbox()
     await sandbox.exec("echo kept > note")
     await sandbox.stop(delete=False)
+    State.create(str(tmp_path / "state")).remove()
     [folder] = (tmp_path / "state").iterdir()
     assert (folder / "root" / "app" / "note").read_text() == "kept\n"
 
 
-def _running(word: str) -> bool:
+def test_what_a_killed_process_left_is_removed_by_the_next_sandbox(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from osmosis_ai.rollout.sandbox.state import State
+(State.create(sys.argv[1]).root / "key").write_text("secret")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=120)
+    assert [path.read_text() for path in tmp_path.glob("*/root/key")] == ["secret"]
+    first, second = State.create(str(tmp_path)), State.create(str(tmp_path))
+    assert set(tmp_path.iterdir()) == {first.folder, second.folder}
+    first.remove()
+    second.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+# Other runs of these tests on the same machine have theirs.
+MARK = str(10**6 + os.getpid())
+
+
+def _running(mark: str) -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if f"sleep\0{word}\0" in path.read_text():
+            if f"sleep\0{mark}\0" in path.read_text():
                 return True
         except OSError:
             continue
@@ -253,7 +278,7 @@ async def main():
     prepare_root(root)
     session = Session(Limits())
     await session.start(root, prepare_python(root), network=False)
-    await session.run(["sh", "-c", "setsid sleep 345672 >/dev/null 2>&1 &"], cwd="/", env={"PATH": "/usr/bin"})
+    await session.run(["sh", "-c", f"setsid sleep {sys.argv[2]} >/dev/null 2>&1 &"], cwd="/", env={"PATH": "/usr/bin"})
     print("started", flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())
@@ -261,13 +286,15 @@ asyncio.run(main())
     root = tmp_path / "root"
     root.mkdir()
     host = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, str(root), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", code, str(root), f"{MARK}2"), stdout=asyncio.subprocess.PIPE
     )
-    assert await host.stdout.readline() == b"started\n"
-    assert _running("345672")
-    host.kill()
-    await host.wait()
-    await wait_until(lambda: not _running("345672"), timeout_sec=60)
+    try:
+        assert await host.stdout.readline() == b"started\n"
+        await wait_until(lambda: _running(f"{MARK}2"), timeout_sec=60)
+    finally:
+        host.kill()
+        await host.communicate()
+    await wait_until(lambda: not _running(f"{MARK}2"), timeout_sec=60)
 
 
 def test_without_the_extra_the_access_says_how_to_install_it_without_bubblewrap() -> None:

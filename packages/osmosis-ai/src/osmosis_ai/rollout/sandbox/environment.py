@@ -1,9 +1,7 @@
 """Harbor's environment class over bubblewrap."""
 
 import asyncio
-import os
 import shlex
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from osmosis_ai.rollout.sandbox.errors import SandboxError
 from osmosis_ai.rollout.sandbox.limits import Limits
 from osmosis_ai.rollout.sandbox.process import Finished, Session
 from osmosis_ai.rollout.sandbox.python_runtime import RUNTIME_BIN, prepare_python
+from osmosis_ai.rollout.sandbox.state import State
 from osmosis_ai.rollout.sandbox.transfer import pack_file, pack_folder, unpack_file, unpack_folder
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -54,7 +53,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
         self._limits = Limits(
             memory_mb=memory_mb or asked or Limits.memory_mb, processes=processes, file_mb=file_mb
         )
-        self._root: Path | None = None
+        self._state: State | None = None
         self._visible: list[Mount] = []
         self._session: Session | None = None
         self._starting = asyncio.Lock()
@@ -98,8 +97,8 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
 
     @override
     async def start(self, force_build: bool) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="osmosis-sandbox-", dir=self._state_dir)) / "root"
-        self._visible = await asyncio.to_thread(self._prepare, self._root)
+        self._state = State.create(self._state_dir)
+        self._visible = await asyncio.to_thread(self._prepare, self._state.root)
         targets = [str(PurePosixPath(target)) for target in self._mount_targets()]
         folders = [
             self._workdir,
@@ -122,9 +121,9 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
     @override
     async def stop(self, delete: bool) -> None:
         await self._end_session()
-        if delete and self._root is not None:
-            await asyncio.to_thread(_remove, self._root.parent)
-            self._root = None
+        state, self._state = self._state, None
+        if state is not None:
+            await asyncio.to_thread(state.remove if delete else state.keep)
 
     @override
     async def exec(
@@ -198,7 +197,6 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
         await self._end_session()
 
     def _prepare(self, root: Path) -> list[Mount]:
-        root.mkdir()
         prepare_root(root)
         visible = [*prepare_python(root), *((path, str(path), False) for path in self._readonly)]
         logs = self.trial_paths.trial_dir.resolve()
@@ -245,14 +243,14 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
 
     async def _running(self) -> Session:
         async with self._starting:
-            if self._root is None:
+            if self._state is None:
                 raise SandboxError("the sandbox is not started")
             if self._session is not None and not self._session.alive:
                 await self._session.close()
                 self._session = None
             if self._session is None:
                 session = Session(self._limits)
-                await session.start(self._root, self._visible, network=self._network_is_public)
+                await session.start(self._state.root, self._visible, network=self._network_is_public)
                 self._session = session
             return self._session
 
@@ -282,15 +280,3 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
         if done.exit_code not in (0, 1):
             raise SandboxError(f"cannot copy {source} from the sandbox: {done.stderr.strip()}")
         archive.seek(0)
-
-
-def _remove(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder)
-    except PermissionError:  # folders that were closed from inside
-        for parent, names, _ in os.walk(folder):
-            for name in names:
-                path = Path(parent) / name
-                if not path.is_symlink():
-                    path.chmod(0o700)
-        shutil.rmtree(folder)

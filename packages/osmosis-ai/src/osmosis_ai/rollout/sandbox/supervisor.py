@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 
+PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 KILL_PASSES = 200
@@ -62,6 +63,10 @@ def keep(link: socket.socket, number: int, fds: list[int]) -> None:
     """Be the parent of one command until the last of its descendants is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Without the supervisor the host must find the socket closed.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == 1:
+        os._exit(1)
     pid = os.fork()
     if pid == 0:
         run(fds)
