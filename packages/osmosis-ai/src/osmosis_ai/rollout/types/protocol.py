@@ -17,6 +17,15 @@ type TimeoutSec = Annotated[float, Field(allow_inf_nan=False)]
 POLLING_LEASE_HEADER = "X-Osmosis-Rollout-Lease"
 
 
+def _fits_in_a_header(key: str) -> str:
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError("a key must be printable ASCII: it travels in a header")
+    return key
+
+
+type ApiKey = Annotated[str, AfterValidator(_fits_in_a_header)]
+
+
 class RolloutInitRequest(BaseModel):
     """``POST /rollout``. Unknown fields are ignored: newer controllers send more.
 
@@ -32,8 +41,8 @@ class RolloutInitRequest(BaseModel):
     rollout_id: RolloutId | None = None
     label: str | None = None
     metadata: dict[str, Any] | None = None
-    controller_api_key: str | None = None
-    llm_api_key: str | None = Field(default=None, min_length=1)
+    controller_api_key: ApiKey | None = None
+    llm_api_key: Annotated[ApiKey, Field(min_length=1)] | None = None
     agent_timeout_sec: TimeoutSec | None = None
     grader_timeout_sec: TimeoutSec | None = None
     extra_fields: dict[str, Any] | None = None
@@ -52,7 +61,7 @@ class PolledRolloutRequest(BaseModel):
     grade: bool = True
     label: str | None = None
     metadata: dict[str, Any] | None = None
-    llm_api_key: str | None = Field(default=None, min_length=1)
+    llm_api_key: Annotated[ApiKey, Field(min_length=1)] | None = None
     agent_timeout_sec: TimeoutSec | None = None
     grader_timeout_sec: TimeoutSec | None = None
     extra_fields: dict[str, Any] | None = None

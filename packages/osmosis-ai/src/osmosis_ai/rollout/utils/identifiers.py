@@ -1,13 +1,9 @@
 """Ids that become folder names."""
 
-from pathlib import PurePosixPath
-
 
 def is_single_path_segment(name: str) -> bool:
     """Whether the text names exactly one entry of a folder: not empty, no separator, no NUL, not ``.`` or ``..``."""
-    if not name or name in {".", ".."} or any(character in name for character in "/\\\0"):
-        return False
-    return PurePosixPath(name).name == name
+    return name not in ("", ".", "..") and "/" not in name and "\\" not in name and "\0" not in name
 
 
 def ensure_single_path_segment(value: str, *, label: str = "id") -> str:

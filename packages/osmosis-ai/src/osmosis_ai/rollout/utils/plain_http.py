@@ -1,0 +1,186 @@
+"""POST over plain HTTP/1.1 connections that are kept between requests.
+
+A rollout server spends most of its own time on callbacks, and httpx takes ten times as long for one as the exchange needs. This
+does only what a callback needs: one POST with a body in memory, no redirects, no cookies, no compression, no TLS, no proxy.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, quote
+
+import httpx
+
+MAX_ANSWER_BYTES = 64 * 2**20
+_MAX_HEAD_BYTES = 64 * 1024
+# Shorter than uvicorn's 5 s: a request must not meet a connection that the server is just closing.
+_KEEPALIVE_SEC = 2.0
+_MAX_IDLE = 256
+_TARGET_CHARACTERS = "%/?:@!$&'()*+,;=-._~[]"
+
+
+@dataclass(slots=True)
+class _Connection:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    idle_since: float = 0.0
+
+    @property
+    def usable(self) -> bool:
+        fresh = time.monotonic() - self.idle_since < _KEEPALIVE_SEC
+        return fresh and not self.reader.at_eof() and not self.writer.is_closing()
+
+
+class PlainHttpPool:
+    """Connections of one event loop, by host and port. There is no limit on requests in flight."""
+
+    def __init__(self) -> None:
+        self._idle: defaultdict[tuple[str, int], list[_Connection]] = defaultdict(list)
+
+    async def post(
+        self, url: SplitResult, headers: Mapping[str, str], content: bytes, *, timeout_sec: float
+    ) -> httpx.Response:
+        """Post the content to an ``http`` URL. ``timeout_sec`` is for the whole exchange.
+
+        Raises:
+            httpx.TransportError: of the kind that httpx raises for the same trouble.
+        """
+        message = _encoded(url, headers, content)
+        connected = False
+        try:
+            async with asyncio.timeout(timeout_sec):
+                connection = await self._connect(url)
+                connected = True
+                try:
+                    response, reusable = await _exchange(connection, message)
+                except BaseException:
+                    connection.writer.close()
+                    raise
+        except TimeoutError as error:
+            kind = httpx.ReadTimeout if connected else httpx.ConnectTimeout
+            raise kind(f"no answer from {url.hostname}:{_port(url)} in {timeout_sec:g} s") from error
+        except OSError as error:
+            kind_of_error = httpx.ReadError if connected else httpx.ConnectError
+            raise kind_of_error(f"{url.hostname}:{_port(url)}: {error}") from error
+        self._give_back(url, connection, reusable=reusable)
+        return response
+
+    async def aclose(self) -> None:
+        """Close the idle connections."""
+        idle = [connection for connections in self._idle.values() for connection in connections]
+        self._idle.clear()
+        for connection in idle:
+            connection.writer.close()
+        await asyncio.gather(
+            *(connection.writer.wait_closed() for connection in idle), return_exceptions=True
+        )
+
+    async def _connect(self, url: SplitResult) -> _Connection:
+        address = (url.hostname or "", _port(url))
+        idle = self._idle[address]
+        while idle:
+            connection = idle.pop()
+            if connection.usable:
+                return connection
+            connection.writer.close()
+        reader, writer = await asyncio.open_connection(*address, limit=_MAX_HEAD_BYTES)
+        return _Connection(reader, writer)
+
+    def _give_back(self, url: SplitResult, connection: _Connection, *, reusable: bool) -> None:
+        idle = self._idle[url.hostname or "", _port(url)]
+        if not reusable or len(idle) >= _MAX_IDLE:
+            connection.writer.close()
+            return
+        connection.idle_since = time.monotonic()
+        idle.append(connection)
+
+
+async def _exchange(connection: _Connection, message: bytes) -> tuple[httpx.Response, bool]:
+    """The answer, and whether the connection can take another request."""
+    connection.writer.write(message)
+    await connection.writer.drain()
+    try:
+        while True:
+            version, status, headers = await _read_head(connection.reader)
+            if status >= 200:  # 1xx: the answer proper is still to come
+                break
+        content, delimited = await _read_content(connection.reader, status, headers)
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+        raise httpx.RemoteProtocolError(
+            f"the answer breaks off or is not HTTP: {str(error) or type(error).__name__}"
+        ) from error
+    kept = _value(headers, b"connection").lower() != b"close" and version == b"HTTP/1.1"
+    plain = [item for item in headers if item[0] not in (b"transfer-encoding", b"content-length")]
+    return httpx.Response(status, headers=plain, content=content), kept and delimited
+
+
+def _encoded(url: SplitResult, headers: Mapping[str, str], content: bytes) -> bytes:
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    lines = [
+        f"POST {quote(target, safe=_TARGET_CHARACTERS)} HTTP/1.1",
+        f"Host: {url.netloc}",
+        f"Content-Length: {len(content)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    if any(not line.isascii() or not line.isprintable() for line in lines):
+        raise httpx.LocalProtocolError("a header or the host is not printable ASCII")
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[bytes, int, list[tuple[bytes, bytes]]]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    start, *lines = head[:-4].split(b"\r\n")
+    version, status = start.split(b" ", 2)[:2]
+    if not version.startswith(b"HTTP/1.") or len(status) != 3:
+        raise ValueError(f"unexpected status line {start[:80]!r}")
+    headers = []
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not name.strip() or name != name.strip():
+            raise ValueError(f"unexpected header line {line[:80]!r}")
+        headers.append((name.lower(), value.strip()))
+    return version, int(status), headers
+
+
+async def _read_content(
+    reader: asyncio.StreamReader, status: int, headers: Iterable[tuple[bytes, bytes]]
+) -> tuple[bytes, bool]:
+    """The body, and whether it had an end of its own rather than the end of the connection."""
+    if status in (204, 304):
+        return b"", True
+    if _value(headers, b"transfer-encoding"):
+        return await _read_chunks(reader), True
+    length = _value(headers, b"content-length")
+    if length:
+        return await reader.readexactly(_checked(int(length))), True
+    content = bytearray()
+    while chunk := await reader.read(_MAX_HEAD_BYTES):
+        content += chunk
+        _checked(len(content))
+    return bytes(content), False
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    content = bytearray()
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        _checked(len(content) + size)
+        content += (await reader.readexactly(size + 2))[:-2]
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        pass  # trailers
+    return bytes(content)
+
+
+def _checked(size: int) -> int:
+    if not 0 <= size <= MAX_ANSWER_BYTES:
+        raise ValueError(f"a body of {size} bytes; {MAX_ANSWER_BYTES} is the most")
+    return size
+
+
+def _value(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    return next((value for name, value in headers if name == wanted), b"")
+
+
+def _port(url: SplitResult) -> int:
+    return url.port or 80
