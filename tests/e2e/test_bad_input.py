@@ -305,7 +305,7 @@ def runs(site: Site, until: Callable[..., Any]) -> Runs:
         ({"rollout": "unpushed"}, "NOT_FOUND", ["Rollout not found: unpushed", "Push your work"]),
         ({"entrypoint": "other.py"}, "VALIDATION", ["rollouts/faulty/other.py", "not found"]),
         ({"branch": "nowhere"}, "NOT_FOUND", ["branch nowhere was not found", "push it first"]),
-        ({"commit_sha": "1234567"}, "NOT_FOUND", ["commit 1234567 was not found", "push it first"]),
+        ({"commit_sha": "1234567"}, "VALIDATION", ["1234567 was not found on the connected repository"]),
         ({"model_path": "nothing"}, "NOT_FOUND", ["Model not found: nothing"]),
         ({"model_path": "osmosis/tiny-multiply:nothing"}, "NOT_FOUND", ["no LoRA model nothing"]),
         ({"model_path": "nope/nope"}, "NOT_FOUND", ["Model not found: nope/nope", "no provider 'nope'"]),
