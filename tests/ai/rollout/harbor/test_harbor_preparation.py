@@ -1,5 +1,6 @@
 """What a trial is given: its task, its agent, its limits, and nothing that it must not have."""
 
+import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -76,15 +77,58 @@ def commit(task: Path) -> str:
     return head.stdout.strip()
 
 
-async def test_a_task_in_a_git_repository(
-    bench: MakeBench, task: Path, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def task_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (harbor.models.task.id, harbor.tasks.client):
-        monkeypatch.setattr(module, "TASK_CACHE_DIR", tmp_path / "cache")
-    metadata = {"git_url": f"file://{task.parent}", "git_commit_id": commit}
+        monkeypatch.setattr(module, "TASK_CACHE_DIR", tmp_path / "task-cache")
+    return tmp_path / "task-cache"
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_a_task_in_a_git_repository(
+    bench: MakeBench, task: Path, commit: str, task_cache: Path, pinned: bool
+) -> None:
+    metadata = {"git_url": f"file://{task.parent}", "git_commit_id": commit if pinned else None}
     fetched = await bench().backend.fetch_task("sum", metadata)
     assert (fetched.path / "instruction.md").read_text() == "Add the numbers.\n"
-    assert fetched.path.is_relative_to(tmp_path / "cache")
+    assert fetched.path.is_relative_to(task_cache)
+
+
+async def test_a_branch_is_fetched_once_per_commit_for_any_number_of_rollouts(
+    bench: MakeBench, task: Path, commit: str, task_cache: Path
+) -> None:
+    backend = bench().backend
+    metadata = {"git_url": f"file://{task.parent}"}
+    found = await asyncio.gather(*(backend.fetch_task("sum", metadata) for _ in range(4)))
+    (path,) = {entry.path for entry in found}
+    inode = path.stat().st_ino
+    (again,) = {(await backend.fetch_task("sum", metadata)).path, path}
+    assert again.stat().st_ino == inode
+
+
+async def test_a_local_task_may_lie_in_the_home(
+    bench: MakeBench, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(task.parent))
+    assert (await bench().backend.fetch_task("~/sum", {})).path == task.resolve()
+
+
+async def test_a_repository_that_cannot_be_read_is_named_without_its_credentials(
+    bench: MakeBench, tmp_path: Path, task_cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    b = bench()
+    for commit in (None, "a" * 40):
+        url = "https://me:pass-word@127.0.0.1:1/nothing"
+        metadata = {"harbor_task": "sum", "git_url": url, "git_commit_id": commit}
+        await b.run(metadata=metadata)
+    assert len(b.reports.heard) == 4
+    for _, result in b.reports.heard:
+        assert (
+            "cannot fetch the harbor task sum from https://127.0.0.1:1/nothing: fatal: " in result.err_message
+        )
+        assert result.extra_fields["harbor_exception_type"] == "TaskFetchError"
+        assert "pass-word" not in result.err_message
+    assert "pass-word" not in caplog.text
 
 
 def test_a_workflow_runs_from_the_bundle(bench: MakeBench, task: Path) -> None:

@@ -275,7 +275,7 @@ async def test_a_native_agents_task_brings_the_grader(served: Any, task: Path) -
     [
         ({"wish": "raise"}, "agent", "agent_error", "as wished"),
         ({"wish": "exit"}, "agent", "agent_error", "NonZeroAgentExitCodeError"),
-        ({"wish": "ungraded"}, "grader", "agent_error", "RewardFileNotFoundError"),
+        ({"wish": "ungraded"}, "grader", "agent_error", "the verifier ended with: KeyError: 'no rule'"),
     ],
 )
 async def test_failures_of_user_code(

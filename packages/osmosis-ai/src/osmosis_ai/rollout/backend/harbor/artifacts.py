@@ -16,6 +16,7 @@ from osmosis_ai.rollout.utils.file_artifacts import (
 __all__ = [
     "CredentialScrubError",
     "keep_artifacts",
+    "last_words_of_verifier",
     "merge_grader_artifacts",
     "retain_trial_logs",
     "scrub_tree",
@@ -24,6 +25,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 LOGS_DIRNAME = "logs"
+_LAST_WORDS_BYTES = 4096
 _LOG_FILES = ("trial.log", "exception.txt")
 _LOG_FOLDERS = ("agent", "verifier")
 
@@ -90,6 +92,22 @@ def retain_trial_logs(trials_dir: Path, artifact_root: Path, rollout_id: str) ->
         return False
     logger.info("Kept %d log files of rollout %s in %s", count, rollout_id, destination)
     return True
+
+
+def last_words_of_verifier(trial_dir: Path) -> str | None:
+    """The last line that the verifier printed, None when it printed nothing that can be read."""
+    output = trial_dir / "verifier" / "test-stdout.txt"
+    try:
+        _refuse_links(trial_dir.parent, output)
+        if not output.is_file():
+            return None
+        with output.open("rb") as file:
+            file.seek(max(0, output.stat().st_size - _LAST_WORDS_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else None
 
 
 def _steps(trial_dir: Path) -> list[Path]:

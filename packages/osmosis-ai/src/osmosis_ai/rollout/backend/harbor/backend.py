@@ -7,6 +7,7 @@ import copy
 import logging
 import shutil
 import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +19,21 @@ from harbor.trial.hooks import TrialEvent
 from osmosis_ai.rollout.backend.base import ExecutionBackend, ResultCallback
 from osmosis_ai.rollout.backend.harbor.artifacts import (
     keep_artifacts,
+    last_words_of_verifier,
     merge_grader_artifacts,
     retain_trial_logs,
 )
 from osmosis_ai.rollout.backend.harbor.credentials import CredentialScrubError, scrub_tree
 from osmosis_ai.rollout.backend.harbor.diagnostics import trial_exception
+from osmosis_ai.rollout.backend.harbor.fetching import TaskFetcher
 from osmosis_ai.rollout.backend.harbor.file_work import uninterrupted
 from osmosis_ai.rollout.backend.harbor.native_agents import native_agent
-from osmosis_ai.rollout.backend.harbor.outcomes import graded_outcome, setup_failure, workflow_outcome
+from osmosis_ai.rollout.backend.harbor.outcomes import (
+    graded_outcome,
+    setup_failure,
+    without_key,
+    workflow_outcome,
+)
 from osmosis_ai.rollout.backend.harbor.prewarm import Prewarming
 from osmosis_ai.rollout.backend.harbor.project import prepare_bundle
 from osmosis_ai.rollout.backend.harbor.samples import (
@@ -136,6 +144,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
         self.sdk_requirements = list(self.bundle.requirements) if patch and self.bundle is not None else None
 
         self.orchestrator = orchestrator
+        self.fetcher = TaskFetcher()
         self.tasks_dir = Path(tasks_dir)
         self.task_mode = TaskMode(task_mode)
         self.native_agent_kwargs = dict(native_agent_kwargs or {})
@@ -283,7 +292,8 @@ class HarborBackend(Prewarming, ExecutionBackend):
                 await self._end_without_report(config, result, pending)
             return result
         except Exception as error:
-            logger.warning("Rollout %s could not be run", request.id, exc_info=True)
+            trace = without_key(traceback.format_exc(), pending.api_key)
+            logger.warning("Rollout %s could not be run\n%s", request.id, trace)
             await self._report_setup_failure(request.id, pending, error)
             return None
 
@@ -361,6 +371,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
             event.result,
             lambda: self.primary_sample(event, rollout_id, pending),
             pending.api_key,
+            lambda: last_words_of_verifier(self.trials_dir / trial_name(rollout_id)),
         )
 
     async def _report_workflow(self, event: Any, rollout_id: str, pending: PendingTrial) -> None:

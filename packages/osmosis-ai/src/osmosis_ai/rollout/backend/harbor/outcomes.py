@@ -29,7 +29,7 @@ def setup_failure(error: Exception, api_key: str | None) -> ExecutionResult:
     category = categorize_exception(error)
     return ExecutionResult(
         status=RolloutStatus.FAILURE,
-        err_message=_without_key(describe_exception(error), api_key),
+        err_message=without_key(describe_exception(error), api_key),
         err_category=category,
         extra_fields=failure_payload(
             phase="setup", category=category, exception_type=type(error).__name__, api_key=api_key
@@ -72,8 +72,14 @@ def workflow_outcome(result: Any, sample_of: SampleOf, api_key: str | None) -> E
         )
 
 
-def graded_outcome(rollout_id: str, result: Any, sample_of: SampleOf, api_key: str | None) -> ExecutionResult:
-    """How the whole rollout ended; never raises for an unusable reward.
+def graded_outcome(
+    rollout_id: str,
+    result: Any,
+    sample_of: SampleOf,
+    api_key: str | None,
+    last_words: Callable[[], str | None] = lambda: None,
+) -> ExecutionResult:
+    """How the whole rollout ended; never raises for an unusable reward. ``last_words`` gives what the verifier said last.
 
     A failure of the agent's side comes first, then the verifier's reward, then any other failure, then the absence of
     anything that gives a reward.
@@ -103,7 +109,7 @@ def graded_outcome(rollout_id: str, result: Any, sample_of: SampleOf, api_key: s
     rewards = getattr(verified, "rewards", None)
     if not (isinstance(rewards, Mapping) and "reward" in rewards):
         if exception is not None:
-            return _of_exception(exception, result, api_key, _category_of(exception), sample)
+            return _of_exception(exception, result, api_key, _category_of(exception), sample, last_words())
         if verified is None:
             return ungraded(
                 "no reward source: the task has no tests/ and the backend has no grader; add one of them"
@@ -139,11 +145,13 @@ def _of_exception(
     api_key: str | None,
     category: RolloutErrorCategory,
     sample: RolloutSample | None = None,
+    last_words: str | None = None,
 ) -> ExecutionResult:
     kind = getattr(exception, "exception_type", None)
     message = getattr(exception, "exception_message", None)
+    text = f"{kind}: {message}" if kind and message else str(message or kind or exception)
     return _failure(
-        f"{kind}: {message}" if kind and message else str(message or kind or exception),
+        text if last_words is None else f"{text}; the verifier ended with: {last_words}",
         phase=failure_phase(result),
         category=category,
         exception_type=kind,
@@ -166,7 +174,7 @@ def _failure(
     return ExecutionResult(
         status=RolloutStatus.FAILURE,
         sample=sample,
-        err_message=_without_key(message, api_key),
+        err_message=without_key(message, api_key),
         err_category=category,
         extra_fields=failure_payload(
             phase=phase, category=category, exception_type=exception_type, result=result, api_key=api_key
@@ -174,7 +182,8 @@ def _failure(
     )
 
 
-def _without_key(message: str, api_key: str | None) -> str:
+def without_key(message: str, api_key: str | None) -> str:
+    """The text with the rollout's key taken out of it."""
     return message.replace(api_key, REDACTED) if api_key else message
 
 

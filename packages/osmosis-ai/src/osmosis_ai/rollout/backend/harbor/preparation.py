@@ -20,6 +20,7 @@ from osmosis_ai.rollout.backend.harbor.environment import (
     apply_managed_skypilot_placement,
     load_task_network_config,
 )
+from osmosis_ai.rollout.backend.harbor.fetching import TaskFetcher
 from osmosis_ai.rollout.backend.harbor.native_agents import NativeAgent
 from osmosis_ai.rollout.backend.harbor.tasks import HarborTask, TaskMode, parse_task_ref
 from osmosis_ai.rollout.backend.harbor.trial import trial_name
@@ -37,6 +38,7 @@ _EXPIRED_SEC = 1e-3
 class TrialPreparation:
     """The half of the backend that turns a request into a trial's configuration."""
 
+    fetcher: TaskFetcher
     tasks_dir: Path
     task_mode: TaskMode
     rollouts_dir: Path
@@ -93,13 +95,13 @@ class TrialPreparation:
         return task
 
     async def fetch_task(self, ref: Any, metadata: dict[str, Any]) -> HarborTask:
-        """The task named by :func:`parse_task_ref`, downloaded into Harbor's cache where it is not local."""
-        task_id = parse_task_ref(ref, metadata)
-        # Costs more than the rest of Harbor, and most backends fetch nothing.
-        from harbor.tasks.client import TaskClient
+        """The task named by :func:`parse_task_ref`, downloaded into Harbor's cache where it is not local.
 
-        downloaded = await TaskClient().download_tasks(task_ids=[task_id])
-        return HarborTask(downloaded.results[0].path)
+        Raises:
+            ValueError: for a name that is none.
+            TaskFetchError: when it cannot be downloaded.
+        """
+        return HarborTask(await self.fetcher.fetch(parse_task_ref(ref, metadata)))
 
     def materialize_task(self, task: HarborTask, rollout_id: str, container_input: ContainerInput) -> Path:
         """Make the rollout's copy of the task, or nothing at all; see :meth:`HarborTask.materialize`."""

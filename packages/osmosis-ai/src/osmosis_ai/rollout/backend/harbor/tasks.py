@@ -11,6 +11,7 @@ from typing import Any
 
 from harbor.models.task.id import GitTaskId, LocalTaskId, PackageTaskId
 
+from osmosis_ai.rollout.backend.harbor.fetching import public_address
 from osmosis_ai.rollout.backend.harbor.image import (
     SDK_REQUIREMENTS_FILENAME,
     patch_dockerfile_with_sdk,
@@ -161,15 +162,17 @@ def parse_task_ref(ref: Any, metadata: Mapping[str, Any] | None) -> LocalTaskId 
 def _git_task(ref: str, url: Any, commit: Any) -> GitTaskId:
     # A value with a leading dash would be an option to git.
     if not isinstance(url, str) or not url or url.startswith("-"):
-        raise ValueError(f"metadata['git_url'] must be the address of a repository, got {url!r}")
+        raise ValueError("metadata['git_url'] must be the address of a repository")
     if commit is not None and (not isinstance(commit, str) or not commit or commit.startswith("-")):
         raise ValueError(f"metadata['git_commit_id'] must be a commit, got {commit!r}")
     path = PurePosixPath(ref)
     if path.is_absolute() or ".." in path.parts or ref.startswith("~"):
-        raise ValueError(f"harbor task {ref!r} must be a path inside the repository {url}")
+        raise ValueError(f"harbor task {ref!r} must be a path inside the repository")
     if commit is None:
         logger.warning(
-            "Harbor task %s of %s is not pinned and may change; set metadata['git_commit_id']", ref, url
+            "Harbor task %s of %s is not pinned and may change; set metadata['git_commit_id']",
+            ref,
+            public_address(url),
         )
     return GitTaskId(git_url=url, git_commit_id=commit, path=Path(path))
 
