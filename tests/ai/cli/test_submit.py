@@ -140,6 +140,7 @@ def test_without_yes_nothing_is_sent_and_the_preview_is_in_the_details(
     assert f"main @ {git(workspace, 'rev-parse', 'HEAD')[:8]}" in notes
     assert "Uncommitted changes" in warnings
     assert "no upstream" in warnings
+    assert "may differ from the local branch" in warnings
     assert platform.requests == []
 
 

@@ -158,3 +158,10 @@ def test_without_it_the_follow_up_is_named(osmosis, workspace, training):
     assert "osmosis train info heron --watch" in osmosis("train", "info", "heron").out
     assert "--watch" not in osmosis("train", "info", "heron", "--plain").out
     assert "--watch" not in json.dumps(osmosis("train", "info", "heron", "--json").json)
+
+
+def test_steps_come_from_the_metrics_where_the_run_tells_none(osmosis, workspace, platform):
+    platform.on("GET", "/training-runs/heron", {"training_run": {"id": "t-1", "status": "running"}})
+    overview = {"latest_step": 3, "total_steps": 8, "metric_summaries": []}
+    platform.on("GET", "/training-runs/t-1/metrics", {**METRICS, "overview": overview})
+    assert "Progress: 3 / 8 rollout steps\n" in osmosis("train", "info", "heron", "--plain").out

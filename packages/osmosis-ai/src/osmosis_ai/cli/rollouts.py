@@ -73,7 +73,5 @@ def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResul
 
 
 def _serialize(rollout: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "is_active": True,
-        **{key: rollout.get(key) for key in _FIELDS if key != "is_active" or key in rollout},
-    }
+    shown = {key: rollout.get(key) for key in _FIELDS}
+    return shown | {"is_active": rollout.get("is_active", True)}

@@ -55,10 +55,10 @@ def submit_run(
             _summary(config, scopes),
             default=True,
             notes=source.notes,
-            warnings=[*warnings, *source.warnings],
+            warnings=[*warnings, *source.warnings, *source.reminders],
         )
         if yes:  # nobody is asked, so nobody would see them
-            for text in question.warnings:
+            for text in (*warnings, *source.warnings):
                 warn("SUBMIT", text)
         if not confirmed(question, yes=yes):
             return OperationResult(f"{noun}.submit", status="cancelled", message="Cancelled.")

@@ -14,10 +14,11 @@ from osmosis_ai.cli.remote_commits import Presence, presence_on_remote
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """Notes and warnings for the confirmation."""
+    """Notes and warnings for the confirmation; ``reminders`` are warnings that hold for most submits."""
 
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    reminders: list[str] = field(default_factory=list)
 
 
 def describe_source(
@@ -38,8 +39,9 @@ def describe_source(
     notes = [f"Rollout code comes from {origin}; config values come from the local file."]
     if state.head is not None:
         notes.append(f"Local: {state.branch or 'detached HEAD'} @ {state.head[:8]}.")
+    reminders: list[str] = []
     if commit_sha is None:
-        notes.append("No commit_sha is set: the platform's source may differ from the local branch.")
+        reminders.append("No commit_sha is set: the platform's source may differ from the local branch.")
     notes.append("Changes must be committed and pushed to take part in the run.")
     warnings: list[str] = []
     if commit_sha is not None:
@@ -54,7 +56,7 @@ def describe_source(
         warnings.append(
             f"The branch '{state.branch}' has no upstream; push it with: git push -u origin {state.branch}"
         )
-    return SourceReport(notes, warnings)
+    return SourceReport(notes, warnings, reminders)
 
 
 def _pinned(root: Path, identity: Identity, sha: str) -> list[str]:

@@ -56,7 +56,7 @@ def run_info(name: str, output: str | None, *, follow: bool) -> DetailResult:
     }
     return DetailResult(
         data,
-        _rows(run, shown, answer),
+        _rows(run, shown, answer, document),
         title="Training Run",
         blocks=_blocks(answer, checkpoints, document),
         hints=_hints(name, run, checkpoints, error, path, save_warning),
@@ -135,21 +135,27 @@ def _save(
     return path, None
 
 
-def _rows(run: dict[str, Any], shown: dict[str, Any], answer: dict[str, Any]) -> list[tuple[str, str]]:
-    progress = summary(run).get("progress")
+def _progress(run: dict[str, Any], document: dict[str, Any] | None) -> str:
+    """Steps of the run; where it does not tell them, those of its metrics."""
     if run.get("status") == "pending":
-        shown_progress = "Waiting to start..."
-    elif progress:
-        shown_progress = formats.progress(progress["completed"], progress["total"], "steps")
-    else:
-        shown_progress = formats.MISSING
+        return "Waiting to start..."
+    progress = summary(run).get("progress")
+    if progress:
+        return formats.progress(progress["completed"], progress["total"], "steps")
+    measured = document["training_run"] if document is not None else {}
+    return formats.progress(measured.get("latest_step"), measured.get("total_steps"), "rollout steps")
+
+
+def _rows(
+    run: dict[str, Any], shown: dict[str, Any], answer: dict[str, Any], document: dict[str, Any] | None
+) -> list[tuple[str, str]]:
     identity = [("ID", str(run["id"]))] if answer.get("is_internal_user") else []
     submitted_by = run.get("creator_name") or run.get("creator_email")
     rows = [
         ("Name", formats.text(run.get("name"))),
         *identity,
         ("Status", formats.title(run.get("status"))),
-        ("Progress", shown_progress),
+        ("Progress", _progress(run, document)),
         ("Reward", formats.reward(run.get("reward"))),
         ("Duration", formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))),
         ("Examples Processed", formats.count(run.get("examples_processed_count"))),
