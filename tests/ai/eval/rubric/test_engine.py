@@ -86,6 +86,12 @@ async def test_texts_must_say_something(call: Call, name: str, value: Any) -> No
         await judge(**{name: value})
 
 
+@pytest.mark.parametrize("name", ["ground_truth", "original_input", "system_prompt"])
+async def test_optional_texts_are_texts(call: Call, name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a string or None, not dict"):
+        await judge(**{name: {"a": 1}})
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -168,6 +174,7 @@ async def test_what_is_blank_is_left_out(call: Call) -> None:
     assert "CANDIDATE_OUTPUT" in text
     assert not any(name in text for name in ("GROUND_TRUTH", "ORIGINAL_INPUT", "METADATA"))
     assert call.request["timeout"] == 7
+    assert "Score range: 0.0 to 1.0." in text
 
 
 async def test_a_model_without_schemas_is_asked_for_any_json(call: Call) -> None:

@@ -53,13 +53,14 @@ async def evaluate_rubric(
     is in seconds, for one request; without it 30, and up to 60 for providers that take longer.
 
     Raises:
-        TypeError: ``solution_str``, ``rubric`` or ``model`` is no text or blank.
+        TypeError: ``solution_str``, ``rubric`` or ``model`` is no text or blank, or an optional text is something else.
         ValueError: the score range is empty or not finite, or the timeout is not positive.
         MissingAPIKeyError: there is no API key for the provider.
         ModelNotFoundError: the provider does not know the model.
         ProviderRequestError: the provider failed, refused, or its answer is no score.
     """
     _require_text(solution_str=solution_str, rubric=rubric, model=model)
+    _allow_text(ground_truth=ground_truth, original_input=original_input, system_prompt=system_prompt)
     _require_numbers(score_min, score_max, timeout)
     provider = _parse_provider(model)
     key = resolve_api_key(provider, api_key)
@@ -94,6 +95,12 @@ def _require_text(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, str) or not value.strip():
             raise TypeError(f"{name} must be a non-empty string")
+
+
+def _allow_text(**values: Any) -> None:
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} must be a string or None, not {type(value).__name__}")
 
 
 def _require_numbers(score_min: float, score_max: float, timeout: float | None) -> None:

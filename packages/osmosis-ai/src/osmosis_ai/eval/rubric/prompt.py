@@ -34,7 +34,7 @@ def build_user_prompt(
         ("METADATA", "Facts about this record:", about),
         ("CANDIDATE_OUTPUT", "The candidate output to grade:", candidate_output),
     ]
-    parts = [f"Rubric:\n{_harmless(rubric.strip())}", f"Score range: {score_min:g} to {score_max:g}."]
+    parts = [f"Rubric:\n{_harmless(rubric.strip())}", f"Score range: {score_min} to {score_max}."]
     parts += [
         f"{lead}\n<<<BEGIN_{name}>>>\n{_harmless(content.strip())}\n<<<END_{name}>>>"
         for name, lead, content in blocks
