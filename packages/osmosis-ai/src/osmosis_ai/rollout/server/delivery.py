@@ -50,7 +50,7 @@ class CallbackDelivery:
             return
         try:
             await self._post(url, grader_payload(self._rollout_id, result))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             warn_of_minimal_sample(self._rollout_id, error)
             await self._post(url, grader_payload(self._rollout_id, result, minimal=True))
         self._grader_acknowledged = True

@@ -1,5 +1,6 @@
 """Executing one rollout, however its controller learns the result."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -81,10 +82,12 @@ async def execute_rollout(
     results: list[ExecutionResult] = []
 
     async def on_workflow_complete(result: ExecutionResult) -> None:
+        _stop_if_cancelled()
         results.append(result)
         await reporter.completion(result)
 
     async def on_grader_complete(result: ExecutionResult) -> None:
+        _stop_if_cancelled()
         results.append(result)
         await reporter.grader(result)
 
@@ -104,6 +107,13 @@ async def execute_rollout(
         await reporter.crashed()
     if results:
         await _archive(rollout_id, request, results, reporter.report, save)
+
+
+def _stop_if_cancelled() -> None:
+    """User code may swallow the cancellation of its rollout; nothing is reported of it all the same."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _archive(

@@ -62,7 +62,7 @@ def result_body(rollout_id: str, result: ExecutionResult, *, category: str | Non
         return _encoded(
             {**body, "sample": _sample_payload(result.sample, succeeded=succeeded, minimal=False)}
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         warn_of_minimal_sample(rollout_id, error)
         return _encoded({**body, "sample": _sample_payload(result.sample, succeeded=succeeded, minimal=True)})
 
@@ -83,7 +83,7 @@ def _encoded(body: dict[str, Any]) -> bytes:
 def _sample_payload(sample: RolloutSample, *, succeeded: bool, minimal: bool) -> dict[str, Any]:
     if minimal:
         body = sample.model_dump(exclude={"trajectory_messages", "messages", "metrics", "extra_fields"})
-        body.update(messages=[], metrics={}, extra_fields={})
+        body.update(messages=[], metrics={}, extra_fields={}, label=_encodable(sample.label))
     else:
         body = sample.json_safe_copy().model_dump(exclude={"trajectory_messages"})
     if sample.remove_sample or not succeeded:

@@ -2,8 +2,13 @@
 
 
 def is_single_path_segment(name: str) -> bool:
-    """Whether the text names exactly one entry of a folder: not empty, no separator, no NUL, not ``.`` or ``..``."""
-    return name not in ("", ".", "..") and "/" not in name and "\\" not in name and "\0" not in name
+    """Whether the text names exactly one entry of a folder: not empty, no separator, no NUL, not ``.`` or ``..``.
+
+    Text that has no UTF-8 form (lone surrogates) names nothing.
+    """
+    if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+        return False
+    return name.isascii() or name.encode("utf-8", "ignore").decode() == name
 
 
 def ensure_single_path_segment(value: str, *, label: str = "id") -> str:
