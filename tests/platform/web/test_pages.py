@@ -295,3 +295,23 @@ def test_training_trajectories_show_every_sampled_token(
     assert client.get(f"{address}?offset=1&format=json").json()["calls"][0]["index"] == 1
     assert client.get(f"/acme/training/{run_id}/samples/4/5/2").status_code == 404
     assert signed_in("eve").get(address).status_code == 404
+
+
+def test_advice_of_a_training_is_shown_newest_first(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], platform: Platform
+) -> None:
+    run_id = runs["train-running"]
+    with platform.database.write() as session:
+        log(session, run_id, "step 1/10", step="train")
+        for text in ("lower the rate", "<b>longer</b> answers"):
+            log(session, run_id, text, level="warning", step="advice")
+        plan = session.connection().exec_driver_sql(
+            "EXPLAIN QUERY PLAN SELECT * FROM log_lines WHERE owner_id = 'x' AND step = 'advice' ORDER BY sequence DESC"
+        )
+        assert "ix_log_lines_advice" in str(plan.all())
+    client = signed_in("max")
+    data = client.get(f"/acme/training/{run_id}?format=json").json()
+    assert [piece["message"] for piece in data["advice"]] == ["<b>longer</b> answers", "lower the rate"]
+    page = client.get(f"/acme/training/{run_id}", headers=HTML).text
+    assert "&lt;b&gt;longer" in page.split("<h2>Advice</h2>")[1]
+    assert client.get(f"/acme/evaluation/{runs['eval-finished']}?format=json").json()["advice"] == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from osmosis_platform.http.logs import log_body
 from osmosis_platform.runs.models import LogLine
 
 SHOWN = 200
+ADVICE = 10
 
 
 def newest_lines(session: Session, owner_id: str, before: int | None = None) -> list[dict[str, Any]]:
@@ -36,6 +37,14 @@ def has_older(session: Session, owner_id: str, lines: list[dict[str, Any]]) -> b
         LogLine.owner_id == owner_id, LogLine.sequence < lines[0]["sequence"]
     )
     return session.scalar(older.limit(1)) is not None
+
+
+def advice(session: Session, owner_id: str) -> list[dict[str, Any]]:
+    """The last pieces of advice that a training gave, newest first: `timestamp`, `message`."""
+    # The literal, so that the partial index is used.
+    query = select(LogLine).where(LogLine.owner_id == owner_id, text("step = 'advice'"))
+    found = session.scalars(query.order_by(LogLine.sequence.desc()).limit(ADVICE))
+    return [{"timestamp": line.timestamp.isoformat(), "message": line.message} for line in found]
 
 
 def _line(line: LogLine) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from osmosis_platform.db.base import Base, Identified
@@ -191,6 +191,13 @@ class LogLine(Base):
     __tablename__ = "log_lines"
     __table_args__ = (
         Index("ix_log_lines_owner", "owner_id", "sequence"),
+        Index(
+            "ix_log_lines_advice",
+            "owner_id",
+            "sequence",
+            sqlite_where=text("step = 'advice'"),
+            postgresql_where=text("step = 'advice'"),
+        ),
         UniqueConstraint("owner_id", "event_id"),
     )
     sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)

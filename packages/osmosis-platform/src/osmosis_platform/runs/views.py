@@ -57,7 +57,7 @@ COMMAND = {
 ATTEMPTS = 50
 PARTS = {
     "eval": ("actions", "summary", "results", "attempts"),
-    "train": ("actions", "summary", "checkpoints", "metrics", "samples"),
+    "train": ("actions", "summary", "advice", "checkpoints", "metrics", "samples"),
 }
 
 
@@ -161,11 +161,12 @@ def _run_data(
 
 
 def _samples(session: Session, run: Run, step: int | None) -> dict[str, Any]:
-    """The steps of a training with trajectories, and those of the chosen step (the newest unless one was chosen)."""
+    """What a training shows besides its numbers: advice, and the trajectories of a step (the newest unless one was chosen)."""
+    told = log_view.advice(session, run.id) if run.kind == "train" else []
     steps = samples.steps_with_samples(session, run) if run.kind == "train" else []
     chosen = step if step in steps else next(iter(steps), None)
     found = samples.samples_of(session, run, chosen) if chosen is not None else []
-    return {"sample_steps": steps, "sample_step": chosen, "samples": found}
+    return {"advice": told, "sample_steps": steps, "sample_step": chosen, "samples": found}
 
 
 def _live(viewer: Viewer, data: dict[str, Any], lines: list[dict[str, Any]], after: int) -> dict[str, Any]:
