@@ -97,7 +97,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
 
     @override
     async def start(self, force_build: bool) -> None:
-        self._state = State.create(self._state_dir)
+        self._state = await self._new_state()
         self._visible = await asyncio.to_thread(self._prepare, self._state.root)
         targets = [str(PurePosixPath(target)) for target in self._mount_targets()]
         folders = [
@@ -195,6 +195,14 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc]
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
         # The network belongs to a sandbox from its start on; the next command starts one with the other network.
         await self._end_session()
+
+    async def _new_state(self) -> State:
+        making = asyncio.create_task(asyncio.to_thread(State.create, self._state_dir))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            (await making).remove()
+            raise
 
     def _prepare(self, root: Path) -> list[Mount]:
         prepare_root(root)
