@@ -1,7 +1,7 @@
 """From the end of a trial to the results that the controller hears."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from osmosis_ai.rollout.backend.harbor.diagnostics import (
@@ -94,10 +94,10 @@ def graded_outcome(
     except ValueError as error:
         problem = error
 
-    def ungraded(message: str, phase: str = "grading") -> ExecutionResult:
+    def ungraded(message: str) -> ExecutionResult:
         return _failure(
             message,
-            phase=phase,
+            phase="grading",
             category=RolloutErrorCategory.VALIDATION_ERROR,
             result=result,
             sample=sample,
@@ -106,8 +106,8 @@ def graded_outcome(
 
     verified = getattr(result, "verifier_result", None)
     exception = trial_exception(result)
-    rewards = getattr(verified, "rewards", None)
-    if not (isinstance(rewards, Mapping) and "reward" in rewards):
+    rewards = getattr(verified, "rewards", None) or {}
+    if "reward" not in rewards:
         if exception is not None:
             return _of_exception(exception, result, api_key, _category_of(exception), sample, last_words())
         if verified is None:
@@ -118,12 +118,12 @@ def graded_outcome(
         return ungraded(describe_exception(problem))
     if sample is None:
         return ungraded("no sample to reward: the agent left neither messages nor a trajectory")
-    if not (isinstance(rewards, Mapping) and "reward" in rewards):
+    if "reward" not in rewards:
         if not rewards:
             logger.warning("Harbor verifier returned empty rewards for rollout %s", rollout_id)
         if sample.reward is not None:
             return ExecutionResult(status=RolloutStatus.SUCCESS, sample=sample)
-        named = ", ".join(map(str, rewards or ())) or "none"
+        named = ", ".join(map(str, rewards)) or "none"
         return ungraded(f"the verifier gave no dimension named 'reward' (given: {named})")
     try:
         sample.reward = float(rewards["reward"])
