@@ -19,6 +19,7 @@ from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.dev_servers.models import DevServer
 from osmosis_platform.runs.models import Run, RunAttempt, RunSample
 
 PEOPLE = ("ada", "amy", "max", "eve", "nobody")  # owner, admin, member, outsider, no credentials
@@ -117,6 +118,11 @@ API = {
         404, path={"name_or_id": "x"}, json={"items": [{"path": "x"}]}
     ),
     "POST /api/cli/benchmark-runs/{name_or_id}/stop": member(404, path={"name_or_id": "x"}),
+    "POST /api/cli/dev-rollout-server": member(400, json={}),
+    "GET /api/cli/dev-rollout-server": member(),
+    "DELETE /api/cli/dev-rollout-server/{server_id}": member(path={"server_id": "SERVER"}, json={}),
+    "GET /api/cli/dev-rollout-server/{server_id}/logs": member(path={"server_id": "SERVER"}),
+    "GET /api/cli/dev-rollout-server/{server_id}/logs/stream": member(path={"server_id": "SERVER"}),
 }
 OTHER = {
     "POST /api/runs/{run_id}/events": Row("other", 401, path={"run_id": "RUN"}, json={"events": []}),
@@ -161,7 +167,14 @@ PAGES = {
     "GET /{workspace}/secrets": member(),
     "POST /sign-out": Row("person", 303, form={}),  # last: it ends the session
 }  # fmt: skip
-ROWS = {**API, **OTHER, **GIT, **PAGES}
+# The server of the stage has ended: whoever may call it hears so, others do not learn that there is one.
+SERVERS = {
+    f"{method} /dev-servers/{{server_id}}/{{path:path}}": member(
+        503, path={"server_id": "SERVER", "path:path": "health"}
+    )
+    for method in ("GET", "POST")
+}
+ROWS = {**API, **OTHER, **GIT, **SERVERS, **PAGES}
 
 
 @pytest.fixture
@@ -258,8 +271,13 @@ def stage(platform: Platform, workshop: Any) -> Iterator[Stage]:
         trajectory = platform.blobs.put_bytes(json.dumps({**document, **counts}).encode())
         sample = {"step": 1, "row_index": 0, "sample_index": 0, "rollout_id": "r"}
         session.add(RunSample(run_id=values["TRAINING"], blob_sha256=trajectory.sha256, **sample))
+        server = DevServer(
+            workspace_id=town.acme.id, creator_id=town.ada.user.id, rollout_name="echo", repository_path="rollouts/echo",
+            entrypoint="main.py", commit_sha="0" * 40, status="stopped", key_hash="",
+        )  # fmt: skip
+        session.add(server)
         session.flush()
-        values["LORA"] = lora.id
+        values["LORA"], values["SERVER"] = lora.id, server.id
     yield Stage(clients, csrf, tokens, values, submit)
     for client in clients.values():
         client.close()
@@ -273,7 +291,7 @@ def expected(who: str, label: str, row: Row) -> set[int]:
     if row.rule == "person":
         return {row.ok}
     if who == "eve":
-        page = label in PAGES or label in GIT or "quickstart" in label
+        page = label in PAGES or label in GIT or label in SERVERS or "quickstart" in label
         return {404 if page else 403}
     if row.rule == "admin" and who == "max":
         return {403}
@@ -295,7 +313,8 @@ def test_ids_of_another_workspace_are_not_found(stage: Stage) -> None:
     wrong = [
         f"{label}: {answer.status_code} {answer.text[:200]}"
         for label, row in API.items()
-        if row.rule == "member" and {"RUN", "TRAINING", "DATASET", "LORA", "sums"} & set(row.path.values())
+        if row.rule == "member"
+        and {"RUN", "TRAINING", "DATASET", "LORA", "SERVER", "sums"} & set(row.path.values())
         if (answer := stage.ask("eve", label, row)).status_code != 404
     ]
     assert wrong == [], "\n".join(wrong)

@@ -13,6 +13,7 @@ from osmosis_platform.benchmarks import api as benchmarks_api
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets import api as datasets_api
 from osmosis_platform.datasets import views as datasets_views
+from osmosis_platform.dev_servers import api as dev_servers_api
 from osmosis_platform.evaluation import api as evaluation_api
 from osmosis_platform.http.body_limit import BodyLimit
 from osmosis_platform.http.errors import install_error_handlers
@@ -47,6 +48,7 @@ APIS: tuple[APIRouter, ...] = (
     training_api.router,
     adapters_api.router,
     benchmarks_api.router,
+    dev_servers_api.router,
     inference_api.router,
     storage_api.router,
 )

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
         default=2, ge=1, description="Evaluation runs that execute at the same time."
     )
     training_slots: int = Field(default=1, ge=1, description="Training runs that execute at the same time.")
+    dev_server_slots: int = Field(
+        default=2, ge=1, description="Development servers that run at the same time, and per workspace."
+    )
     sandbox: str = Field(
         default="auto",
         pattern="^(auto|bubblewrap|none)$",

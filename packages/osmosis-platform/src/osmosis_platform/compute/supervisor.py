@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from osmosis_platform.adapters.base_models import register_shipped
 from osmosis_platform.adapters.shipped import shipped_models, trainer_python
 from osmosis_platform.compute.children import Spawner
+from osmosis_platform.compute.dev_server import dev_server_given_up, run_dev_server
 from osmosis_platform.compute.environments import Environments, UvEnvironments
 from osmosis_platform.compute.executor import execute_run, run_given_up
 from osmosis_platform.compute.inference_server import InferenceServer
@@ -20,6 +21,7 @@ from osmosis_platform.compute.sandbox import Sandbox, choose_sandbox
 from osmosis_platform.compute.wheel import SdkWheel, sdk_wheel
 from osmosis_platform.compute.worker import worker_command
 from osmosis_platform.context import Platform
+from osmosis_platform.dev_servers.service import QUEUE, RUN
 from osmosis_platform.errors import PlatformError
 from osmosis_platform.jobs.queue import ClaimedJob
 from osmosis_platform.jobs.runner import Work
@@ -65,12 +67,16 @@ class Supervisor:
 
     def work(self) -> Mapping[str, Work]:
         """The jobs this does."""
-        return {EXECUTE: Work(execute_run, run_given_up)}
+        return {EXECUTE: Work(execute_run, run_given_up), RUN: Work(run_dev_server, dev_server_given_up)}
 
     def threads(self) -> Mapping[str, int]:
-        """How many runs execute at the same time."""
+        """How many runs and development servers execute at the same time."""
         settings = self.platform.settings
-        return {QUEUES["eval"]: settings.evaluation_slots, QUEUES["train"]: settings.training_slots}
+        return {
+            QUEUES["eval"]: settings.evaluation_slots,
+            QUEUES["train"]: settings.training_slots,
+            QUEUE: settings.dev_server_slots,
+        }
 
     def register_models(self) -> None:
         """Make the base models that come with the trainer known. Without a trainer it says so and goes on."""

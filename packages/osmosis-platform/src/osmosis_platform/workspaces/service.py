@@ -25,6 +25,7 @@ RESERVED = frozenset(
         "api",
         "assets",
         "blobs",
+        "dev-servers",
         "device",
         "docs",
         "git",
