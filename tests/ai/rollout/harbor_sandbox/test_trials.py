@@ -144,3 +144,27 @@ async def test_a_trial_whose_agent_exhausts_the_memory_says_so(
     trial.environment.kwargs["memory_mb"] = 20
     result = await TrialQueue(n_concurrent=1).submit(trial)
     assert "more than 20 MiB of memory" in result.exception_info.exception_message
+
+
+async def test_a_separate_verifier_has_a_sandbox_of_its_own(tmp_path: Path) -> None:
+    task = tmp_path / "task"
+    for name, text in {
+        "task.toml": 'version = "1.0"\nartifacts = ["/app/out.txt"]\n[verifier.environment]\nnetwork_mode = "no-network"\n',
+        "instruction.md": "Write hello.",
+        "environment/Dockerfile": "FROM debian:12-slim\nWORKDIR /app\n",
+        "solution/solve.sh": "#!/bin/bash\necho hello > /app/out.txt; echo left > /tmp/trace\n",
+        "tests/Dockerfile": "FROM debian:12-slim\nCOPY . /tests\n",
+        "tests/test.sh": "#!/bin/bash\n[ ! -e /tmp/trace ] && grep -qx hello /app/out.txt && echo 1 > /logs/verifier/reward.txt\n",
+    }.items():
+        (task / name).parent.mkdir(parents=True, exist_ok=True)
+        (task / name).write_text(text)
+    result = await TrialQueue(n_concurrent=1).submit(
+        TrialConfig(
+            task=TaskConfig(path=task),
+            trials_dir=tmp_path / "trials",
+            agent=AgentConfig(name="oracle"),
+            environment=EnvironmentConfig(import_path=SANDBOX, delete=True),
+        )
+    )
+    assert result.exception_info is None, result.exception_info
+    assert result.verifier_result.rewards == {"reward": 1.0}
