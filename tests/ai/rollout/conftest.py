@@ -96,7 +96,8 @@ def pieces_of(message: Json, size: int = 3) -> Iterator[Json]:
 class PolicyStub(LoopbackServer):
     """Calls the first tool with 6 and 7, then answers with the tool's result. `script` replaces the decision.
 
-    With `in_pieces` the texts and arguments of a streamed answer come a few characters at a time.
+    With `in_pieces` the texts and arguments of a streamed answer come a few characters at a time. With `stream_error` a streamed
+    answer breaks off in the middle, with this message.
     """
 
     USAGE: Json = {
@@ -109,6 +110,7 @@ class PolicyStub(LoopbackServer):
     def __init__(self) -> None:
         self.script: Callable[[Json], tuple[int, Json]] = self.decide
         self.in_pieces = False
+        self.stream_error: str | None = None
         super().__init__(self._answer)
 
     @staticmethod
@@ -156,9 +158,14 @@ class PolicyStub(LoopbackServer):
         handler.send_header("content-type", "text/event-stream")
         handler.send_header("connection", "close")
         handler.end_headers()
+        if self.stream_error is not None:
+            chunks = chunks[:1]
         for chunk in chunks:
             event = json.dumps({**base, "object": "chat.completion.chunk", **chunk})
             handler.wfile.write(f"data: {event}\n\n".encode())
+        if self.stream_error is not None:
+            error = json.dumps({"error": {"message": self.stream_error, "type": "upstream", "code": "x"}})
+            handler.wfile.write(f"event: error\ndata: {error}\n\n".encode())
         handler.wfile.write(b"data: [DONE]\n\n")
         handler.close_connection = True
 

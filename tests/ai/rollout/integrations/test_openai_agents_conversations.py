@@ -273,6 +273,16 @@ async def test_refused_call_fails_the_workflow_as_agent_error(
     assert len(policy.requests) == 1
 
 
+async def test_stream_that_breaks_off_fails_the_workflow(policy: Any, roll: Any) -> None:
+    policy.in_pieces = True
+    policy.stream_error = "the policy is gone"
+    outcome = await roll(ToolUse)
+    assert outcome.callbacks == [("completion", "failure"), ("grader", "failure")]
+    assert outcome.completion["err_category"] == "agent_error"
+    assert "the policy is gone" in outcome.completion["err_message"]
+    assert len(policy.requests) == 1
+
+
 async def test_busy_endpoint_is_asked_again(policy: Any, roll: Any, in_turn: Any) -> None:
     policy.script = in_turn((503, {"error": {"message": "busy"}}), "42")
     outcome = await roll(ToolUse)
