@@ -1,5 +1,6 @@
 """Logging in."""
 
+from dataclasses import replace
 from typing import Any
 
 from osmosis_ai.cli.errors import CLIError
@@ -7,11 +8,12 @@ from osmosis_ai.cli.output.messages import notice, status, warn
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.platform.api.client import PlatformClient
+from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.auth.account import Account, revoke, verify
 from osmosis_ai.platform.auth.current import Source, Token, environment_token
 from osmosis_ai.platform.auth.device import authorize, wait_for_token
 from osmosis_ai.platform.auth.store import Login, save_login, set_aside_damaged_file
-from osmosis_ai.platform.errors import AuthError, PlatformError
+from osmosis_ai.platform.errors import AuthError, CredentialsError, PlatformError
 from osmosis_ai.platform.urls import platform_url
 
 _NEXT_STEPS = [
@@ -107,12 +109,12 @@ def _save(url: str, token: str, account: Account, source: str, *, force: bool) -
     damaged = set_aside_damaged_file()
     if damaged is not None:
         warn("CREDENTIALS_PARSE_FAILED", f"The file of saved logins was damaged; it is kept as {damaged}.")
-    old = save_login(account.login(url, token))
+    old, in_keyring = _save_login(account.login(url, token))
     cleared = old is not None and (force or old.user_id != account.user_id)
     if old is not None:
         _revoke_old(url, old, token, account)
     resource = _resource(account, url, source, saved=True)
-    resource["token_store"] = "file"
+    resource["token_store"] = "keyring" if in_keyring else "file"
     if cleared:
         resource["local_data_cleared"] = True
     return OperationResult(
@@ -122,6 +124,20 @@ def _save(url: str, token: str, account: Account, source: str, *, force: bool) -
         next_steps=_NEXT_STEPS,
         next_text=[step["description"] for step in _NEXT_STEPS],
     )
+
+
+def _save_login(login: Login) -> tuple[Login | None, bool]:
+    """Save, with the token in the keyring where that is wanted and possible; the login before, and whether it is there."""
+    choice = keyring_store.chosen_store()
+    if choice == "keyring" or (choice == "auto" and keyring_store.is_installed()):
+        name = keyring_store.account(login.platform_url)
+        try:
+            return save_login(replace(login, keyring_account=name)), True
+        except CredentialsError as error:
+            if choice == "keyring" or error.code != keyring_store.UNAVAILABLE:
+                raise
+            warn(keyring_store.UNAVAILABLE, f"The token is kept in a file. {error.message}")
+    return save_login(login), False
 
 
 def _revoke_old(url: str, old: Login, new_token: str, account: Account) -> None:

@@ -5,9 +5,10 @@ from osmosis_ai.cli.output.messages import warn
 from osmosis_ai.cli.output.mode import interactive
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
+from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.auth.current import Token, environment_token
 from osmosis_ai.platform.auth.store import Login, delete_login, load_login, set_aside_damaged_file
-from osmosis_ai.platform.errors import PlatformError
+from osmosis_ai.platform.errors import CredentialsError, PlatformError
 from osmosis_ai.platform.urls import platform_url
 
 
@@ -18,8 +19,8 @@ def log_out(*, yes: bool) -> OperationResult:
     if damaged is not None:
         warn("CREDENTIALS_PARSE_FAILED", f"The file of saved logins was damaged; it is kept as {damaged}.")
     env_token_set = environment_token() is not None
-    login = load_login(url)
-    if login is None:
+    login, unreadable = _load(url)
+    if login is None and unreadable is None:
         resource = {"logged_in": False, "env_token_set": env_token_set, "platform_url": url}
         hint = ["OSMOSIS_TOKEN is still set; unset it to stop using it."] if env_token_set else []
         return OperationResult(
@@ -28,10 +29,18 @@ def log_out(*, yes: bool) -> OperationResult:
     if not yes:
         if not interactive():
             raise CLIError("Use --yes to confirm in non-interactive mode.", code="INTERACTIVE_REQUIRED")
-        if not confirmed(Question("Log out?", {"Account": login.email, "Platform": url}), yes=False):
+        summary = {"Platform": url} if login is None else {"Account": login.email, "Platform": url}
+        if not confirmed(Question("Log out?", summary), yes=False):
             return OperationResult("auth.logout", status="cancelled", message="Cancelled.")
-    revoked = _revoke(url, login)
+    revoked = login is not None and _revoke(url, login)
+    if unreadable is not None:
+        warn(
+            "TOKEN_REVOKE_FAILED",
+            f"The login is removed here but could not be revoked: {unreadable.message}",
+        )
     delete_login(url)
+    if login is not None and login.keyring_account and not keyring_store.forget(login.keyring_account):
+        warn("KEYRING_DELETE_FAILED", "The token is still in the keyring; remove it there.")
     return OperationResult(
         "auth.logout",
         resource={
@@ -43,6 +52,16 @@ def log_out(*, yes: bool) -> OperationResult:
         message=f"Logged out of {url}.",
         next_text=["OSMOSIS_TOKEN is still set; unset it to stop using it."] if env_token_set else [],
     )
+
+
+def _load(url: str) -> tuple[Login | None, CredentialsError | None]:
+    """The saved login; or why its token cannot be had from the keyring: that must not keep a user logged in."""
+    try:
+        return load_login(url), None
+    except CredentialsError as error:
+        if error.code not in {keyring_store.UNAVAILABLE, keyring_store.NOT_FOUND}:
+            raise
+        return None, error
 
 
 def _revoke(url: str, login: Login) -> bool:

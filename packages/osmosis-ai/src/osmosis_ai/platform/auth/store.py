@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.errors import CredentialsError
 
 VERSION = 2
@@ -17,7 +18,10 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A saved login. ``token`` is never printed; ``expires_at`` has a time zone."""
+    """A saved login. ``token`` is never printed; ``expires_at`` has a time zone.
+
+    With a ``keyring_account`` the token is in the keyring under that name, and not in the file.
+    """
 
     platform_url: str
     token: str
@@ -27,6 +31,7 @@ class Login:
     name: str | None = None
     token_id: str | None = None
     created_at: datetime | None = None
+    keyring_account: str | None = None
 
     def __repr__(self) -> str:
         return f"Login(platform_url={self.platform_url!r}, email={self.email!r})"
@@ -59,7 +64,7 @@ def load_login(platform_url: str) -> Login | None:
     """The saved login of a platform, or None.
 
     Raises:
-        CredentialsError: the file is damaged.
+        CredentialsError: the file is damaged, or the keyring that has the token cannot be used.
     """
     entry = _read().get(platform_url)
     return None if entry is None else _parse(platform_url, entry)
@@ -69,30 +74,41 @@ def save_login(login: Login) -> Login | None:
     """Write the login in one step, keeping those of other platforms; returns the one it replaces, if that can be read.
 
     Raises:
-        CredentialsError: the file is damaged or cannot be written; what was saved before is still there.
+        CredentialsError: the file is damaged or cannot be written, or the keyring cannot be used; what was saved before is
+            still there.
     """
     with _locked():
         platforms = _read()
-        old = platforms.get(login.platform_url)
+        old = _parse_if_sound(login.platform_url, platforms.get(login.platform_url))
+        if login.keyring_account is not None:
+            keyring_store.put(login.keyring_account, login.token)
         platforms[login.platform_url] = _entry(login)
         _write(platforms)
+        if old is not None and old.keyring_account not in (None, login.keyring_account):
+            keyring_store.forget(str(old.keyring_account))
+    return old
+
+
+def _parse_if_sound(platform_url: str, entry: dict[str, Any] | None) -> Login | None:
     try:
-        return None if old is None else _parse(login.platform_url, old)
+        return None if entry is None else _parse(platform_url, entry)
     except CredentialsError:
         return None
 
 
 def _entry(login: Login) -> dict[str, Any]:
+    where: dict[str, Any] = {"token_store": "file", "access_token": login.token}
+    if login.keyring_account is not None:
+        where = {"token_store": "keyring", "keyring_account": login.keyring_account}
     return {
         "version": VERSION,
-        "access_token": login.token,
+        **where,
         "token_type": "Bearer",
         "expires_at": login.expires_at.isoformat(),
         "created_at": (login.created_at or datetime.now(UTC)).isoformat(),
         "user": {"id": login.user_id, "email": login.email, "name": login.name},
         "token_id": login.token_id,
         "platform_url": login.platform_url,
-        "token_store": "file",
     }
 
 
@@ -171,12 +187,14 @@ def _read() -> dict[str, Any]:
 def _parse(platform_url: str, entry: dict[str, Any]) -> Login:
     try:
         user = entry["user"]
+        kept = entry["keyring_account"] if entry.get("token_store") == "keyring" else None
         expires_at = datetime.fromisoformat(entry["expires_at"])
         if expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
         return Login(
             platform_url=platform_url,
-            token=entry["access_token"],
+            token=entry["access_token"] if kept is None else keyring_store.get(kept),
+            keyring_account=kept,
             expires_at=expires_at,
             user_id=user["id"],
             email=user["email"],
