@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import anyio
 import httpx
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from osmosis_ai.config.names import rollout_name_problem
 from osmosis_platform.accounts.tokens import authenticate
 from osmosis_platform.context import Platform
 from osmosis_platform.dev_servers import service
@@ -35,22 +37,28 @@ LOOK_SECONDS = 0.5
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _PASSED_ON = ("content-type", "accept")
 
-Segment = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
-Path = Annotated[
-    str, Field(max_length=500, pattern=r"^rollouts/[A-Za-z0-9_][A-Za-z0-9._-]*/?$", examples=["rollouts/mul"])
-]
-Entrypoint = Annotated[
-    str, Field(max_length=500, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*\.py$")
-]
+
+def _rollout_folder(value: str) -> str:
+    top, _, name = value.rstrip("/").partition("/")
+    if top != "rollouts" or not value.isprintable() or rollout_name_problem(name) is not None:
+        raise ValueError("must be the folder of a rollout, such as rollouts/mul")
+    return f"rollouts/{name}"
+
+
+def _python_file(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or path.suffix != ".py" or not value.isprintable():
+        raise ValueError("must be a .py file inside the rollout's folder")
+    return value
 
 
 class StartServer(BaseModel):
-    """Which rollout to run, and for how long; without `ttl_hours` (null) until it is stopped."""
+    """Which rollout to run, and for how long; with `ttl_hours` null until it is stopped."""
 
-    rollout_name: Segment
+    rollout_name: Annotated[str, Field(min_length=1, max_length=200)]
     commit_sha: Annotated[str, Field(pattern="^[0-9a-fA-F]{7,40}$")]
-    repository_path: Path
-    entrypoint: Entrypoint = "main.py"
+    repository_path: Annotated[str, Field(max_length=500), AfterValidator(_rollout_folder)]
+    entrypoint: Annotated[str, Field(max_length=500), AfterValidator(_python_file)] = "main.py"
     ttl_hours: Annotated[int, Field(ge=1, le=24 * 365)] | None = 24
 
 

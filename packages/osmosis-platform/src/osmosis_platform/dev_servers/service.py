@@ -44,7 +44,7 @@ def start(
     """
     repository = repository_of(session, scope.workspace.id)
     commit, _ = resolve_commit(platform, repository, branch=None, commit_sha=commit_sha)
-    path = f"{repository_path.rstrip('/')}/{entrypoint}"
+    path = f"{repository_path}/{entrypoint}"
     if platform.git.read_text(repository.full_name, commit, path, limit=1) is None:
         raise NotFound(
             f"Entrypoint not found: {path} is not in commit {commit[:8]} of {repository.full_name}. Push it first.",
@@ -63,7 +63,7 @@ def start(
         workspace_id=scope.workspace.id,
         creator_id=scope.user.id,
         rollout_name=rollout_name,
-        repository_path=repository_path.rstrip("/"),
+        repository_path=repository_path,
         entrypoint=entrypoint,
         commit_sha=commit,
         key_hash=hash_token(key),
