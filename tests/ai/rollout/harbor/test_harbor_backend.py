@@ -89,6 +89,7 @@ async def test_the_end_of_the_server_removes_copies_and_leaves_kept_trials(
     await b.run()
     await b.backend.shutdown()
     assert [path.name for path in root.rglob("*")] == ["trials", "trial-r1", "trial.log"]
+    assert b.trial_dir().is_relative_to(root)
     shutil.rmtree(b.trial_dir())
     await b.backend.shutdown()
     assert not root.exists()

@@ -1,12 +1,9 @@
 """A backend that runs each rollout as a trial of Harbor, in an environment of its own."""
 
 import asyncio
-import atexit
-import contextlib
 import copy
 import logging
 import shutil
-import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +41,7 @@ from osmosis_ai.rollout.backend.harbor.samples import (
 )
 from osmosis_ai.rollout.backend.harbor.tasks import TaskMode
 from osmosis_ai.rollout.backend.harbor.trial import TRIAL_NAME_PREFIX, PendingTrial, trial_name
+from osmosis_ai.rollout.backend.harbor.workspace import Workspace
 from osmosis_ai.rollout.context import get_rollout_context
 from osmosis_ai.rollout.types.enums import RolloutStatus
 from osmosis_ai.rollout.types.execution import ExecutionRequest, ExecutionResult
@@ -153,10 +151,9 @@ class HarborBackend(Prewarming, ExecutionBackend):
         self.cleanup_successful_trials = cleanup_successful_trials
         self.agent_setup_timeout_sec = agent_setup_timeout_sec
         self.max_queue_depth = max_queue_depth
-        self._root = root = Path(tempfile.mkdtemp(prefix="osmosis-harbor-"))
-        self.rollouts_dir = root / "rollouts"
-        atexit.register(_remove_unused, root)
-        self.trials_dir = Path(trials_dir) if trials_dir is not None else root / "trials"
+        self._workspace = Workspace(None if trials_dir is None else Path(trials_dir))
+        self.rollouts_dir = self._workspace.rollouts_dir
+        self.trials_dir = self._workspace.trials_dir
         self.artifact_root = default_artifact_root()
 
         self.pending: dict[str, PendingTrial] = {}
@@ -231,7 +228,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
 
     async def shutdown(self) -> None:
         """Remove the copies of tasks; trials that were kept stay."""
-        await asyncio.to_thread(_remove_unused, self._root)
+        await asyncio.to_thread(self._workspace.close)
 
     # One rollout.
 
@@ -446,13 +443,6 @@ class HarborBackend(Prewarming, ExecutionBackend):
 
     def _remove_trial_folder(self, rollout_id: str) -> None:
         shutil.rmtree(self.trials_dir / trial_name(rollout_id), ignore_errors=True)
-
-
-def _remove_unused(root: Path) -> None:
-    shutil.rmtree(root / "rollouts", ignore_errors=True)
-    for folder in (root / "trials", root):
-        with contextlib.suppress(OSError):  # not empty: it has trials that were kept
-            folder.rmdir()
 
 
 async def _delivered(rollout_id: str, callback: ResultCallback, result: ExecutionResult) -> bool:
