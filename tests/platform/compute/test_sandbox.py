@@ -80,6 +80,25 @@ def test_only_its_own_folders_are_there(tmp_path: Path) -> None:
     assert not os.path.exists("/tmp/a")
 
 
+@pytest.mark.skipif(not WORKS, reason="bubblewrap does not work here")
+def test_settings_of_the_kernel_cannot_be_changed(tmp_path: Path) -> None:
+    name = Path("/proc/sys/kernel/core_pattern")
+    value = name.read_text()
+    sandbox = choose_sandbox("auto")
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        command = sandbox.command(["/bin/sh", "-c", script], cwd=tmp_path, readonly=(), writable=(tmp_path,))
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    # It writes what is there already: a sandbox that lets it through changes nothing.
+    done = run(f"cat {name} > value && cat value > {name}")
+    assert done.returncode != 0
+    assert (tmp_path / "value").read_text() == value
+    assert "Read-only file system" in done.stderr or "Permission denied" in done.stderr
+    for private in ("/etc/ssl/private", "/etc/shadow", "/etc/pki/tls/private"):
+        assert run(f"test -e {private}").returncode == 1
+
+
 def test_without_bubblewrap_it_says_so_plainly(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

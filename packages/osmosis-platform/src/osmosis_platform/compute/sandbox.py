@@ -36,11 +36,13 @@ _ETC = [
     "nsswitch.conf",
     "os-release",
     "passwd",
-    "pki",
+    "pki/ca-trust/extracted",
+    "pki/tls/certs",
     "protocols",
     "resolv.conf",
     "services",
-    "ssl",
+    "ssl/certs",
+    "ssl/openssl.cnf",
     "timezone",
 ]
 
@@ -96,7 +98,11 @@ class Bubblewrap:
                 arguments += ["--ro-bind", str(path), str(path)]
         for name in _ETC:
             arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        arguments += ["--proc", "/proc", "--dev", "/dev", *self._memory_folder("/dev/shm", _SHARED_BYTES)]
+        arguments += ["--proc", "/proc"]
+        if os.geteuid() == 0:
+            # The kernel's settings are global, and writing them asks for the real user alone: root outside stays root there.
+            arguments += ["--ro-bind", "/proc/sys", "/proc/sys"]
+        arguments += ["--dev", "/dev", *self._memory_folder("/dev/shm", _SHARED_BYTES)]
         arguments += [*self._memory_folder("/tmp", _TMP_BYTES), "--dir", "/tmp/home"]
         for folder in readonly:
             arguments += ["--ro-bind", str(folder), str(folder)]
