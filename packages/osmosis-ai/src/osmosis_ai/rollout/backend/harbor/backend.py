@@ -24,7 +24,7 @@ from osmosis_ai.rollout.backend.harbor.credentials import CredentialScrubError, 
 from osmosis_ai.rollout.backend.harbor.diagnostics import trial_exception
 from osmosis_ai.rollout.backend.harbor.fetching import TaskFetcher
 from osmosis_ai.rollout.backend.harbor.file_work import uninterrupted
-from osmosis_ai.rollout.backend.harbor.native_agents import native_agent
+from osmosis_ai.rollout.backend.harbor.native_agents import choose_native
 from osmosis_ai.rollout.backend.harbor.outcomes import (
     graded_outcome,
     setup_failure,
@@ -32,7 +32,7 @@ from osmosis_ai.rollout.backend.harbor.outcomes import (
     workflow_outcome,
 )
 from osmosis_ai.rollout.backend.harbor.prewarm import Prewarming
-from osmosis_ai.rollout.backend.harbor.project import prepare_bundle
+from osmosis_ai.rollout.backend.harbor.project import image_requirements, prepare_bundle
 from osmosis_ai.rollout.backend.harbor.samples import (
     UnusableTrajectoryError,
     empty_sample,
@@ -116,15 +116,9 @@ class HarborBackend(Prewarming, ExecutionBackend):
             raise ValueError(
                 f"max_queue_depth must be at least 1, or None for no limit, got {max_queue_depth}"
             )
-        if agent is None and bundle is None:
-            raise ValueError("agent may be left out only with a prebuilt bundle")
-        self.native = native_agent(agent) if isinstance(agent, str) and ":" not in agent else None
-        if self.native is None and native_agent_kwargs is not None:
-            raise ValueError("native_agent_kwargs are for one of Harbor's own agents, not for a workflow")
-        if self.native is not None and workflow_config is not None:
-            raise ValueError(f"workflow_config is for a workflow, not for the native agent {agent!r}")
-        if self.native is not None and not self.native.trainable:
-            logger.warning("The agent %r is not trainable: it talks to no policy", agent)
+        self.native = choose_native(
+            agent, kwargs=native_agent_kwargs, workflow_config=workflow_config, bundle=bundle
+        )
         self.agent_name = agent if self.native is not None else ensure_import_path(agent)
         self.bundle = prepare_bundle(
             workflow=None if self.native is not None else agent,
@@ -136,10 +130,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
         )
         if self.native is None and (self.bundle is None or self.bundle.agent_script is None):
             raise ValueError(f"the bundle {bundle} has no agent program, and there is no agent")
-        if patch_dockerfile_with_sdk and self.bundle is None:
-            raise ValueError("patch_dockerfile_with_sdk=True requires a bundle: give a workflow or a grader")
-        patch = self.bundle is not None if patch_dockerfile_with_sdk is None else patch_dockerfile_with_sdk
-        self.sdk_requirements = list(self.bundle.requirements) if patch and self.bundle is not None else None
+        self.sdk_requirements = image_requirements(self.bundle, patch=patch_dockerfile_with_sdk)
 
         self.orchestrator = orchestrator
         self.fetcher = TaskFetcher()

@@ -1,10 +1,13 @@
 """Harbor's own agents that a rollout may use, and how each is pointed at the policy."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harbor.models.trial.config import AgentConfig
+
+logger = logging.getLogger(__name__)
 
 # Clients of chat endpoints refuse to start without a key.
 NO_KEY = "dummy"
@@ -79,15 +82,27 @@ NATIVE_AGENTS = {
 }
 
 
-def native_agent(name: str) -> NativeAgent:
-    """The agent of that name.
+def choose_native(
+    agent: type | str | None, *, kwargs: Any, workflow_config: Any, bundle: Any
+) -> NativeAgent | None:
+    """The native agent that the backend's arguments name, None for a workflow.
 
     Raises:
-        ValueError: when there is none.
+        ValueError: for an unknown name, and for arguments that do not fit the agent.
     """
-    agent = NATIVE_AGENTS.get(name)
-    if agent is None:
+    if agent is None and bundle is None:
+        raise ValueError("agent may be left out only with a prebuilt bundle")
+    if not isinstance(agent, str) or ":" in agent:
+        if kwargs is not None:
+            raise ValueError("native_agent_kwargs are for one of Harbor's own agents, not for a workflow")
+        return None
+    native = NATIVE_AGENTS.get(agent)
+    if native is None:
         raise ValueError(
-            f"unknown native agent {name!r}: expected one of {', '.join(sorted(NATIVE_AGENTS))}, or 'module:Class' for a workflow"
+            f"unknown native agent {agent!r}: expected one of {', '.join(sorted(NATIVE_AGENTS))}, or 'module:Class' for a workflow"
         )
-    return agent
+    if workflow_config is not None:
+        raise ValueError(f"workflow_config is for a workflow, not for the native agent {agent!r}")
+    if not native.trainable:
+        logger.warning("The agent %r is not trainable: it talks to no policy", agent)
+    return native

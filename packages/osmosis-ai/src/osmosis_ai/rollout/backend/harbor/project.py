@@ -47,6 +47,19 @@ def prepare_bundle(
     return inspect_bundle(wheel)
 
 
+def image_requirements(bundle: BundleInfo | None, *, patch: bool | None) -> list[str] | None:
+    """What goes into the images of tasks: by default what a bundle needs, None for images that stay as they are.
+
+    Raises:
+        ValueError: when images are to be patched and there is no bundle.
+    """
+    if bundle is None:
+        if patch:
+            raise ValueError("patch_dockerfile_with_sdk=True requires a bundle: give a workflow or a grader")
+        return None
+    return None if patch is False else list(bundle.requirements)
+
+
 def find_project(ref: Any) -> Path:
     """The nearest folder with a ``pyproject.toml`` around the module of a class or a ``module:Class`` text.
 
