@@ -22,7 +22,8 @@ from osmosis_ai.datasets.scan import Progress, Scan
 
 PART_BYTES = 16 * 1024 * 1024
 MAX_PROCESSES = 8
-_WORKER = (sys.executable, "-m", "osmosis_ai.datasets.part_worker")
+# -P: modules of the current folder must not take the place of ours.
+_WORKER = (sys.executable, "-P", "-m", "osmosis_ai.datasets.part_worker")
 PartReader = Callable[[int, int], Scan]
 
 
