@@ -332,3 +332,42 @@ async def test_several_runs_of_one_session_are_one_sample(policy: Any, roll: Any
     assert "metrics" not in given
     assert "model_name" not in given
     assert first["metrics"] == second["metrics"]
+
+
+def report(*token_ids: list[int]) -> Any:
+    """An acknowledgement that tells of the calls the policy answered."""
+    calls = [
+        {
+            "prompt_tokens": 11,
+            "completion_tokens": len(ids),
+            "completion_token_ids": ids,
+            "logprobs": [-0.5] * len(ids),
+        }
+        for ids in token_ids
+    ]
+    samples = {"any": {"model_name": "policy-7", "llm_call_metrics": calls}}
+    return [(200, {"ok": True, "trajectory": {"samples": samples}})]
+
+
+async def test_reported_calls_join_their_steps(policy: Any, controller: Any, roll: Any) -> None:
+    controller.answers["/completion"] = report([1, 2], [3])
+    outcome = await roll(ToolUse)
+    assert [step["metrics"]["completion_token_ids"] for step in outcome.agent_steps] == [[1, 2], [3]]
+    assert [step["metrics"]["cached_tokens"] for step in outcome.agent_steps] == [4, 4]
+    assert outcome.document["agent"]["model_name"] == "policy-7"
+    assert outcome.document["final_metrics"]["total_completion_tokens"] == 3
+    assert "unmatched_llm_call_metrics" not in outcome.document["extra"]["osmosis"]
+
+
+async def test_reported_calls_of_a_nested_agent_stay_apart(
+    policy: Any, controller: Any, roll: Any, call: Any, in_turn: Any
+) -> None:
+    controller.answers["/completion"] = report([1, 2], [3], [4])
+    ask = call("ask_expert", question="6 times 7?", input="6 times 7?")
+    policy.script = in_turn({"tool_calls": [ask]}, "It is 42.", "So 42.")
+    outcome = await roll(Nested)
+    assert len(outcome.agent_steps) == 2
+    unmatched = outcome.document["extra"]["osmosis"]["unmatched_llm_call_metrics"]
+    assert [made["completion_token_ids"] for made in unmatched] == [[1, 2], [3], [4]]
+    assert [step["metrics"]["prompt_tokens"] for step in outcome.agent_steps] == [11, 11]
+    assert outcome.document["final_metrics"]["total_prompt_tokens"] == 33
