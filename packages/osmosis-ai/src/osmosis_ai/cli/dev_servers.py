@@ -6,25 +6,33 @@ from typing import Any
 from osmosis_ai.cli import serializers
 from osmosis_ai.cli.errors import EXIT_OK, CLIError
 from osmosis_ai.cli.git import tree_state
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.emit import emit_line
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Column, ListResult, OperationResult
-from osmosis_ai.cli.paging import DEFAULT_LIMIT, fetch
+from osmosis_ai.cli.paging import DEFAULT_LIMIT
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.remote_commits import Presence, presence_on_remote
 from osmosis_ai.cli.workspace import open_workspace
 
 PATH = "/dev-rollout-server"
 _ENTRYPOINT = "main.py"
-_COLUMNS = [
-    Column("ID", lambda item: formats.text(item["id"])),
-    Column("Rollout", lambda item: formats.text(item["name"])),
-    Column("URL", lambda item: formats.text(item["url"])),
-    Column("Expires At", lambda item: formats.date(item["expires_at"])),
-    Column("Status", lambda item: formats.token(item["status"])),
-]
+_SERVERS = Listing(
+    PATH,
+    "dev_rollout_servers",
+    "Development Servers",
+    serializers.dev_server,
+    [
+        Column("ID", lambda item: formats.text(item["id"])),
+        Column("Rollout", lambda item: formats.text(item["name"])),
+        Column("URL", lambda item: formats.text(item["url"])),
+        Column("Expires At", lambda item: formats.date(item["expires_at"])),
+        Column("Status", lambda item: formats.token(item["status"])),
+    ],
+    when_empty="No servers are running. Start one in the folder of a rollout: osmosis dev server up",
+)
 
 
 def start_server(ttl_hours: int | None, *, yes: bool) -> OperationResult:
@@ -95,17 +103,7 @@ def stop_server(server_id: str) -> OperationResult:
 
 def list_servers() -> ListResult:
     """The servers of the workspace."""
-    workspace = open_workspace()
-    with workspace.client as client, status("Fetching servers..."):
-        page = fetch(client, PATH, "dev_rollout_servers", limit=DEFAULT_LIMIT, everything=True)
-    return ListResult(
-        [serializers.dev_server(item) for item in page.items],
-        _COLUMNS,
-        page.total_count,
-        title="Development Servers",
-        when_empty="No servers are running. Start one in the folder of a rollout: osmosis dev server up",
-        extra=workspace.context,
-    )
+    return _SERVERS.list(DEFAULT_LIMIT, everything=True)
 
 
 def show_server_logs(server_id: str, tail: int, follow: bool | None) -> int:

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.cli.git import worktree_root
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
-from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.results import Column, ListResult, OperationResult
-from osmosis_ai.cli.paging import check_limit, fetch
-from osmosis_ai.cli.workspace import open_workspace, require_folders
+from osmosis_ai.cli.workspace import require_folders
 
 _FIELDS = ("id", "name", "is_active", "repo_full_name", "last_synced_commit_sha", "created_at")
 
@@ -48,30 +47,25 @@ def new_rollout(name: str, *, force: bool) -> OperationResult:
 
 def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResult:
     """The rollouts of a branch as the platform synced them."""
-    check_limit(limit, everything)
-    workspace = open_workspace()
-    with workspace.client as client, status("Fetching rollouts..."):
-        page = fetch(
-            client, "/rollouts", "rollouts", limit=limit, everything=everything, params={"branch": branch}
-        )
-    return ListResult(
-        [_serialize(rollout) for rollout in page.items],
-        [
-            Column("Name", lambda item: formats.text(item["name"])),
-            Column("Active", lambda item: "yes" if item["is_active"] else "no"),
-            Column("Commit", lambda item: formats.text((item["last_synced_commit_sha"] or "")[:8])),
-            Column("Created", lambda item: formats.day(item["created_at"])),
-        ],
-        page.total_count,
-        page.has_more,
-        page.next_offset,
-        title="Rollouts",
-        when_empty="No rollouts synced yet. Start one with: osmosis rollout init <name>, then commit and push it.",
-        next_text=["Evaluate one: osmosis eval submit configs/eval/<name>.toml"],
-        extra=workspace.context,
-    )
+    return _ROLLOUTS.list(limit, everything, {"branch": branch})
 
 
 def _serialize(rollout: dict[str, Any]) -> dict[str, Any]:
     shown = {key: rollout.get(key) for key in _FIELDS}
     return shown | {"is_active": rollout.get("is_active", True)}
+
+
+_ROLLOUTS = Listing(
+    "/rollouts",
+    "rollouts",
+    "Rollouts",
+    _serialize,
+    [
+        Column("Name", lambda item: formats.text(item["name"])),
+        Column("Active", lambda item: "yes" if item["is_active"] else "no"),
+        Column("Commit", lambda item: formats.text((item["last_synced_commit_sha"] or "")[:8])),
+        Column("Created", lambda item: formats.day(item["created_at"])),
+    ],
+    when_empty="No rollouts synced yet. Start one with: osmosis rollout init <name>, then commit and push it.",
+    next_text=["Evaluate one: osmosis eval submit configs/eval/<name>.toml"],
+)

@@ -7,11 +7,11 @@ from typing import Any
 
 from osmosis_ai.cli import serializers
 from osmosis_ai.cli.errors import CLIError
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import interactive
 from osmosis_ai.cli.output.results import Column, ListResult, OperationResult
-from osmosis_ai.cli.paging import check_limit, fetch
 from osmosis_ai.cli.prompts import Question, confirmed, hidden_input
 from osmosis_ai.cli.workspace import Workspace, open_workspace
 from osmosis_ai.config.names import secret_name_problem
@@ -22,33 +22,26 @@ KEY = "environment_secrets"
 _WIRE_SCOPES = {"personal": "user", "workspace": "workspace"}
 _REDACTED = "[REDACTED]"
 _VALUE_KEYS = {"value", "secret", "secret_value"}
-_COLUMNS = [
-    Column("Name", lambda item: formats.text(item["name"])),
-    Column("Scope", lambda item: formats.title(item["scope"])),
-    Column("Updated", lambda item: formats.date(item["updated_at"])),
-    Column("Updated By", lambda item: formats.text(item["updater_name"])),
-]
+_SECRETS = Listing(
+    PATH,
+    KEY,
+    "Secrets",
+    serializers.secret,
+    [
+        Column("Name", lambda item: formats.text(item["name"])),
+        Column("Scope", lambda item: formats.title(item["scope"])),
+        Column("Updated", lambda item: formats.date(item["updated_at"])),
+        Column("Updated By", lambda item: formats.text(item["updater_name"])),
+    ],
+    when_empty="No secrets yet. Create one with: osmosis secret set <name>",
+)
 
 
 def list_secrets(scope: str, limit: int, everything: bool) -> ListResult:
     """Names and scopes of the secrets that the user can use."""
     if scope not in {"all", *_WIRE_SCOPES}:
         raise CLIError(f"Scope must be 'all', 'workspace', or 'personal', got {scope!r}.")
-    check_limit(limit, everything)
-    workspace = open_workspace()
-    wire = _WIRE_SCOPES.get(scope, "all")
-    with workspace.client as client, status("Fetching secrets..."):
-        page = fetch(client, PATH, KEY, limit=limit, everything=everything, params={"scope": wire})
-    return ListResult(
-        [serializers.secret(item) for item in page.items],
-        _COLUMNS,
-        page.total_count,
-        page.has_more,
-        page.next_offset,
-        title="Secrets",
-        when_empty="No secrets yet. Create one with: osmosis secret set <name>",
-        extra=workspace.context,
-    )
+    return _SECRETS.list(limit, everything, {"scope": _WIRE_SCOPES.get(scope, "all")})
 
 
 def set_secret(name: str, scope: str, variable: str | None) -> OperationResult:

@@ -4,10 +4,10 @@ from typing import Any
 
 from osmosis_ai.cli import serializers
 from osmosis_ai.cli.benchmarks.scores import SEPARATOR, metric_cells
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.results import Block, Column, DetailResult, ListResult
-from osmosis_ai.cli.paging import check_limit, fetch
 from osmosis_ai.cli.run_details import configuration_values, secret_scopes_text, variables_text
 from osmosis_ai.cli.workspace import open_workspace
 
@@ -22,26 +22,11 @@ RUN_COLUMNS = [
     Column("Submitted", lambda item: formats.date(item["created_at"])),
     Column("Submitted By", lambda item: formats.text(item["creator_name"])),
 ]
-_NO_RUNS = "No benchmark runs yet. Start one with: osmosis benchmark submit configs/benchmark/<name>.toml"
 
 
 def list_runs(limit: int, everything: bool) -> ListResult:
     """The benchmark runs of the workspace, newest first."""
-    check_limit(limit, everything)
-    workspace = open_workspace()
-    with workspace.client as client, status("Fetching benchmark runs..."):
-        page = fetch(client, PATH, "benchmark_runs", limit=limit, everything=everything)
-    return ListResult(
-        [run_item(run) for run in page.items],
-        RUN_COLUMNS,
-        page.total_count,
-        page.has_more,
-        page.next_offset,
-        title="Benchmark Runs",
-        when_empty=_NO_RUNS,
-        next_text=["Details: osmosis benchmark runs info <name>"],
-        extra=workspace.context,
-    )
+    return _RUNS.list(limit, everything)
 
 
 def run_item(run: dict[str, Any]) -> dict[str, Any]:
@@ -214,3 +199,14 @@ def _hints(name: str, run: dict[str, Any]) -> list[str]:
     elif run["status"] in {"running", "finished", "stopped"}:
         hints.append(f"Download with: osmosis benchmark runs download {name}")
     return hints
+
+
+_RUNS = Listing(
+    PATH,
+    "benchmark_runs",
+    "Benchmark Runs",
+    run_item,
+    RUN_COLUMNS,
+    when_empty="No benchmark runs yet. Start one with: osmosis benchmark submit configs/benchmark/<name>.toml",
+    next_text=["Details: osmosis benchmark runs info <name>"],
+)

@@ -6,6 +6,7 @@ from osmosis_ai.cli import serializers
 from osmosis_ai.cli.benchmarks.runs import PATH as RUNS_PATH
 from osmosis_ai.cli.benchmarks.runs import RUN_COLUMNS, run_item
 from osmosis_ai.cli.benchmarks.scores import SEPARATOR, leaderboard_lines
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.results import Block, Column, DetailResult, ListResult
@@ -13,35 +14,12 @@ from osmosis_ai.cli.paging import Page, check_limit, fetch
 from osmosis_ai.cli.workspace import open_workspace
 
 PATH = "/benchmarks"
-_COLUMNS = [
-    Column("Name", lambda item: formats.text(item["name"])),
-    Column("Key", lambda item: formats.text(item["key"])),
-    Column("Last Run", lambda item: _last_run(item)),
-    Column("Tasks", lambda item: _tasks(item)),
-    Column("Added By", lambda item: formats.text(item["creator_name"])),
-]
 _SYNC_WORDS = {"pending": "Queued", "syncing": "Syncing", "failed": "Failed"}
 
 
 def list_benchmarks(limit: int, everything: bool) -> ListResult:
     """The benchmarks that were added to the workspace."""
-    check_limit(limit, everything)
-    workspace = open_workspace()
-    with workspace.client as client, status("Fetching benchmarks..."):
-        page = fetch(client, PATH, "benchmarks", limit=limit, everything=everything)
-    items = [serializers.benchmark(item) for item in page.items]
-    return ListResult(
-        items,
-        _COLUMNS,
-        page.total_count,
-        page.has_more,
-        page.next_offset,
-        title="Benchmarks",
-        when_empty="This workspace has no benchmarks. They are added on the platform, not from the command line.",
-        hints=[_why_not(item) for item in items if not _runnable(item)],
-        next_text=["Details: osmosis benchmark info <key>"],
-        extra=workspace.context,
-    )
+    return _BENCHMARKS.list(limit, everything)
 
 
 def benchmark_info(key: str, limit: int, everything: bool) -> DetailResult:
@@ -176,3 +154,21 @@ def _hints(item: dict[str, Any], key: str) -> list[str]:
         f'Run it with benchmark = "{item["key"] or key}" in a config: '
         "osmosis benchmark submit configs/benchmark/<name>.toml",
     ]
+
+
+_BENCHMARKS = Listing(
+    PATH,
+    "benchmarks",
+    "Benchmarks",
+    serializers.benchmark,
+    [
+        Column("Name", lambda item: formats.text(item["name"])),
+        Column("Key", lambda item: formats.text(item["key"])),
+        Column("Last Run", _last_run),
+        Column("Tasks", _tasks),
+        Column("Added By", lambda item: formats.text(item["creator_name"])),
+    ],
+    when_empty="This workspace has no benchmarks. They are added on the platform, not from the command line.",
+    next_text=["Details: osmosis benchmark info <key>"],
+    hints=lambda items: [_why_not(item) for item in items if not _runnable(item)],
+)

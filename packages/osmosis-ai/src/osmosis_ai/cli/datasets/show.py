@@ -4,39 +4,32 @@ import json
 from typing import Any
 
 from osmosis_ai.cli import serializers
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.results import Block, Column, DetailResult, ListResult
-from osmosis_ai.cli.paging import check_limit, fetch
 from osmosis_ai.cli.workspace import open_workspace
 
-_COLUMNS = [
-    Column("Name", lambda item: formats.text(item["file_name"])),
-    Column("Status", lambda item: formats.token(item["status"])),
-    Column("Size", lambda item: formats.size(item["file_size"])),
-    Column("Uploaded", lambda item: formats.date(item["created_at"])),
-    Column("Uploaded By", lambda item: formats.text(item["creator_name"])),
-]
+_DATASETS = Listing(
+    "/datasets",
+    "datasets",
+    "Datasets",
+    serializers.dataset,
+    [
+        Column("Name", lambda item: formats.text(item["file_name"])),
+        Column("Status", lambda item: formats.token(item["status"])),
+        Column("Size", lambda item: formats.size(item["file_size"])),
+        Column("Uploaded", lambda item: formats.date(item["created_at"])),
+        Column("Uploaded By", lambda item: formats.text(item["creator_name"])),
+    ],
+    when_empty="No datasets yet. Upload one with: osmosis dataset upload <file>",
+    next_text=["Details: osmosis dataset info <name>"],
+)
 
 
 def list_datasets(limit: int, everything: bool) -> ListResult:
     """The datasets of the workspace."""
-    check_limit(limit, everything)
-    workspace = open_workspace()
-    with workspace.client as client, status("Fetching datasets..."):
-        page = fetch(client, "/datasets", "datasets", limit=limit, everything=everything)
-    items = [serializers.dataset(item) for item in page.items]
-    return ListResult(
-        items,
-        _COLUMNS,
-        page.total_count,
-        page.has_more,
-        page.next_offset,
-        title="Datasets",
-        when_empty="No datasets yet. Upload one with: osmosis dataset upload <file>",
-        next_text=["Details: osmosis dataset info <name>"],
-        extra=workspace.context,
-    )
+    return _DATASETS.list(limit, everything)
 
 
 def dataset_info(name: str) -> DetailResult:

@@ -3,43 +3,14 @@
 from typing import Any
 
 from osmosis_ai.cli import serializers
+from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
-from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.results import Column, ListResult
-from osmosis_ai.cli.paging import check_limit, fetch
-from osmosis_ai.cli.workspace import open_workspace
-
-_COLUMNS = [
-    Column("Name", lambda item: formats.text(item["name"])),
-    Column("Status", lambda item: formats.token(item["status"])),
-    Column("Rollout", lambda item: formats.text(item["rollout"])),
-    Column("Reward", lambda item: formats.reward(item["summary"].get("avg_reward"))),
-    Column("Submitted", lambda item: formats.date(item["created_at"])),
-    Column("Submitted By", lambda item: formats.text(item["creator_name"])),
-]
 
 
 def list_runs(limit: int, everything: bool) -> ListResult:
     """The evaluation runs of the workspace, newest first."""
-    check_limit(limit, everything)
-    workspace = open_workspace()
-    with workspace.client as client, status("Fetching evaluation runs..."):
-        page = fetch(client, "/eval-runs", "eval_runs", limit=limit, everything=everything)
-    items = [
-        {**serializers.eval_run(run), "summary": summary(run.get("results"), run.get("config"))}
-        for run in page.items
-    ]
-    return ListResult(
-        items,
-        _COLUMNS,
-        page.total_count,
-        page.has_more,
-        page.next_offset,
-        title="Evaluation Runs",
-        when_empty="No evaluation runs yet. Start one with: osmosis eval submit configs/eval/<name>.toml",
-        next_text=["Details: osmosis eval info <name>"],
-        extra=workspace.context,
-    )
+    return _RUNS.list(limit, everything)
 
 
 def summary(results: dict[str, Any] | None, config: dict[str, Any] | None) -> dict[str, Any]:
@@ -78,3 +49,25 @@ def detail_summary(results: dict[str, Any] | None, config: dict[str, Any] | None
         if formats.is_number(value):
             shown[target] = value
     return shown
+
+
+def _item(run: dict[str, Any]) -> dict[str, Any]:
+    return {**serializers.eval_run(run), "summary": summary(run.get("results"), run.get("config"))}
+
+
+_RUNS = Listing(
+    "/eval-runs",
+    "eval_runs",
+    "Evaluation Runs",
+    _item,
+    [
+        Column("Name", lambda item: formats.text(item["name"])),
+        Column("Status", lambda item: formats.token(item["status"])),
+        Column("Rollout", lambda item: formats.text(item["rollout"])),
+        Column("Reward", lambda item: formats.reward(item["summary"].get("avg_reward"))),
+        Column("Submitted", lambda item: formats.date(item["created_at"])),
+        Column("Submitted By", lambda item: formats.text(item["creator_name"])),
+    ],
+    when_empty="No evaluation runs yet. Start one with: osmosis eval submit configs/eval/<name>.toml",
+    next_text=["Details: osmosis eval info <name>"],
+)
