@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from osmosis_ai.datasets import RowReader
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets import service
 from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.db.types import utc_now
 from osmosis_platform.jobs.models import Job
 from osmosis_platform.storage import uploads
 
@@ -252,3 +254,21 @@ def test_a_part_that_is_sent_again_replaces_the_older(uploader: Uploader) -> Non
     assert uploader.send(dataset).json()["status"] == "pending"
     service.process(uploader.platform, dataset["id"])
     assert uploader.get(dataset["id"])["row_count"] == 12
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_an_upload_that_nobody_goes_on_with_gives_its_room_back(uploader: Uploader) -> None:
+    old, recent = uploader.create("old").json(), uploader.create("recent").json()
+    for dataset in (old, recent):
+        url = dataset["upload"]["presigned_urls"][0]["presigned_url"]
+        path = url.removeprefix(uploader.platform.urls.base_url)
+        assert uploader.client.put(path, content=CONTENT[:300]).status_code == 200
+    with uploader.platform.database.write() as session:
+        session.get_one(Dataset, old["id"]).updated_at = utc_now() - timedelta(days=8)
+        session.get_one(Dataset, recent["id"]).updated_at = utc_now() - timedelta(days=6)
+    uploader.create("another")
+    assert uploader.get(old["id"])["status"] == "cancelled"
+    assert uploader.get(recent["id"])["status"] == "uploading"
+    stored = uploader.platform.parts.stored
+    assert (len(stored(old["upload"]["upload_id"])), len(stored(recent["upload"]["upload_id"]))) == (0, 1)
+    assert uploader.create("old").json()["id"] != old["id"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from osmosis_platform.context import Platform
 
 PROCESS_JOB = "datasets.process"
+ABANDONED_AFTER_DAYS = 7
 
 
 def create(
@@ -56,12 +58,14 @@ def create(
             f"The file has {size} bytes; allowed are 1 to {platform.settings.max_upload_bytes}.",
             field="file_size",
         )
+    _cancel_abandoned(session, platform)
     existing = _holder(session, workspace_id, name)
     while existing is not None and _gives_way(existing, user, overwrite_id):
         if existing.status == "uploading" and (existing.file_size, existing.extension) == (size, extension):
             upload = upload_of(session, existing)
             if upload.method == "multipart":  # its completion names every part's ETag, so files cannot mix
                 add_log(session, existing.id, "Upload goes on", step="upload")
+                existing.updated_at = utc_now()
                 return existing, upload
         if overwrite_id == existing.id:
             overwrite_id = existing.replaces_id
@@ -95,6 +99,14 @@ def create(
     session.flush()
     add_log(session, dataset.id, "Upload started", step="upload")
     return dataset, upload
+
+
+def _cancel_abandoned(session: Session, platform: Platform) -> None:
+    """Give back the room of uploads that nobody has gone on with for a week."""
+    old = utc_now() - timedelta(days=ABANDONED_AFTER_DAYS)
+    query = select(Dataset).where(Dataset.status == "uploading", Dataset.updated_at < old).limit(100)
+    for dataset in session.scalars(query).all():
+        abort(session, platform, dataset)
 
 
 def _holder(session: Session, workspace_id: str, name: str) -> Dataset | None:
