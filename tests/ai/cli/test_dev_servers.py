@@ -37,6 +37,12 @@ def test_a_server_is_started_at_head(osmosis, pushed, platform, git, context, op
     }
 
 
+def test_the_key_of_a_server_is_shown_once(osmosis, pushed, platform):
+    platform.on("POST", "/dev-rollout-server", {**SERVER, "api_key": "dev-key"})
+    assert "API key (shown only now): dev-key" in osmosis("dev", "server", "up", "--plain").out
+    assert osmosis("dev", "server", "up", "--json").json["resource"]["api_key"] == "dev-key"
+
+
 def test_uncommitted_changes_are_asked_about(osmosis, pushed, platform):
     (pushed / "rollouts/calc/new.py").write_text("")
     error = osmosis("dev", "server", "up", "--json").error

@@ -80,6 +80,7 @@ def start_server(ttl_hours: int | None, *, yes: bool) -> OperationResult:
         resource={**answer, **workspace.context},
         message=f"Server started: {url}",
         next_text=[
+            *([f"API key (shown only now): {answer['api_key']}"] if answer.get("api_key") else []),
             f"Expires: {formats.date(answer.get('expires_at'), seconds=True)}",
             f"Logs: osmosis dev server logs {server_id}",
             f"Stop it with: osmosis dev server down {server_id}",
