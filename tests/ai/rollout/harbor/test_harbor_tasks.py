@@ -224,6 +224,25 @@ def test_the_stages_user_comes_back(env_dir: Path, dockerfile: str, user: str | 
     assert last == f"USER {user}" if user else last.startswith(" && ")
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_only_a_verifier_that_installs_the_bundle_may_write_the_environment(
+    task: Path, tmp_path: Path, native: bool
+) -> None:
+    (task / "environment" / "Dockerfile").write_text("FROM a\nUSER app\n")
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"")
+    copy = HarborTask(task).materialize(
+        tmp_path / "out",
+        given(),
+        grader_script="proj-grade",
+        grader_wheel=wheel if native else None,
+        sdk_requirements=["a"],
+    )
+    text = (copy / "environment" / "Dockerfile").read_text()
+    assert ("chmod -R a+rwX /opt/osmosis/venv" in text) is native
+    assert text.endswith("USER app\n")
+
+
 def test_a_stage_of_root_needs_no_switch(env_dir: Path) -> None:
     text = patched(env_dir, "FROM a\nUSER root\n")
     assert text.count("USER root") == 1

@@ -43,10 +43,13 @@ def venv_or_fallback_install(wheel: str | Path) -> str:
     )
 
 
-def patch_dockerfile_with_sdk(env_dir: Path, requirements: str | Iterable[str]) -> None:
+def patch_dockerfile_with_sdk(
+    env_dir: Path, requirements: str | Iterable[str], *, writable: bool = False
+) -> None:
     """Let the image be built with an environment that holds the requirements (lines of a requirements file).
 
-    The last stage gets it, and keeps its user. With a ``.dockerignore`` the requirements file is taken out of it.
+    The last stage gets it, and keeps its user. With a ``.dockerignore`` the requirements file is taken out of it. Only root may
+    install into the environment, so that an agent with fewer rights cannot change the grader; ``writable`` lets everybody.
 
     Raises:
         ValueError: when there is no Dockerfile.
@@ -68,6 +71,7 @@ def patch_dockerfile_with_sdk(env_dir: Path, requirements: str | Iterable[str]) 
         f"COPY {SDK_REQUIREMENTS_FILENAME} {SDK_ROOT}/{SDK_REQUIREMENTS_FILENAME}",
         f"RUN UV_PYTHON_INSTALL_DIR={SDK_ROOT}/python {SDK_UV} venv {SDK_VENV} --python 3.12 \\",
         f" && {SDK_UV} pip install --no-cache --python {SDK_VENV}/bin/python -r {SDK_ROOT}/{SDK_REQUIREMENTS_FILENAME}",
+        *([f"RUN chmod -R a+rwX {SDK_VENV}"] if writable else []),
         *([f"USER {user}"] if user is not None and not is_root else []),
     ]
     dockerfile.write_text(text.rstrip() + "\n\n" + "\n".join(added) + "\n", encoding="utf-8")

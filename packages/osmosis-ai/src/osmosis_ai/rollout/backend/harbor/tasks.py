@@ -112,7 +112,10 @@ class HarborTask:
         if grader_script is not None and not (task_dir / "tests" / "test.sh").exists():
             _write_verifier(task_dir / "tests", container_input, grader_script, grader_wheel)
         if sdk_requirements is not None:
-            patch_dockerfile_with_sdk(task_dir / "environment", sdk_requirements)
+            # A wheel that is not installed with the agent is installed by the verifier, which may not be root.
+            patch_dockerfile_with_sdk(
+                task_dir / "environment", sdk_requirements, writable=grader_wheel is not None
+            )
         return task_dir
 
     def _check(self) -> None:
