@@ -100,3 +100,12 @@ def test_database_file_is_in_the_private_folder(platform: Platform) -> None:
     folder: Path = platform.settings.data_dir
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "osmosis.sqlite3").is_file()
+
+
+def test_errors_of_statements_do_not_carry_values(platform: Platform) -> None:
+    user = {"email": "ada@example.com", "name": "canary-value"}
+    with platform.database.write() as session:
+        session.add(User(**user))
+    with pytest.raises(IntegrityError) as caught, platform.database.write() as session:
+        session.add(User(**user))
+    assert "canary-value" not in str(caught.value)

@@ -252,6 +252,10 @@ def test_retry_asks_for_the_values_given_at_submit(
     answer = api("POST", f"eval-runs/{run['id']}/retry", json={})
     assert answer.status_code == 409
     assert answer.json()["run_secret_names"] == ["A_KEY"]
+    for odd in ("a\0b", "x" * 65_537):
+        refused = api("POST", f"eval-runs/{run['id']}/retry", json={"secrets": {"A_KEY": odd}})
+        assert refused.status_code == 400
+        assert odd not in refused.text
     assert (
         api("POST", f"eval-runs/{run['id']}/retry", json={"secrets": {"A_KEY": "second"}}).status_code == 200
     )

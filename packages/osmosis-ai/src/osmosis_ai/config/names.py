@@ -8,6 +8,7 @@ SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 COMMIT_SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 RESERVED_ENV_PREFIX = "_OSMOSIS_"
 SECRET_NAME_MAX = 255
+VARIABLE_MAX_BYTES = 64 * 1024
 
 
 def env_name_problem(name: str) -> str | None:
@@ -66,7 +67,9 @@ def variable_problem(value: str) -> str | None:
     if "\0" in value:
         return "must not contain a NUL character"
     try:
-        value.encode()
+        size = len(value.encode())
     except UnicodeEncodeError:
         return "must be Unicode text; it holds half of a surrogate pair"
+    if size > VARIABLE_MAX_BYTES:
+        return f"must have at most {VARIABLE_MAX_BYTES} bytes, got {size}"
     return None

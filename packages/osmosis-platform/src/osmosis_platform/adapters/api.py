@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters import service
 from osmosis_platform.adapters.base_models import base_model, list_base_models, on_hub
+from osmosis_platform.adapters.model_files import model_facts
 from osmosis_platform.adapters.models import BaseModel, LoraModel
 from osmosis_platform.context import Platform
 from osmosis_platform.http.paging import PageQuery
@@ -37,6 +39,7 @@ def get_base(name_or_path: str, scope: Scope, platform: PlatformDep) -> dict[str
     namespace = model.name.rpartition("/")[0] or None
     return {
         **_base_item(model),
+        **(model_facts(Path(model.path)) if model.path is not None else {}),
         "namespace": namespace,
         "description": model.description,
         "hf_url": f"https://huggingface.co/{model.name}" if on_hub(model) else None,

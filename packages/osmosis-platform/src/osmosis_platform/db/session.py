@@ -13,7 +13,10 @@ from sqlalchemy.orm import Session, sessionmaker
 def make_engine(url: str) -> Engine:
     """An engine; on SQLite with WAL, foreign keys, and write transactions that take the lock at their start."""
     # Requests run in a pool of 40 threads, jobs in a few more: each may hold one connection.
-    engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"), pool_size=10, max_overflow=50)
+    # Errors of statements reach the log: they must not carry what was about to be stored.
+    engine = create_engine(
+        url, pool_pre_ping=not url.startswith("sqlite"), pool_size=10, max_overflow=50, hide_parameters=True
+    )
     if url.startswith("sqlite"):
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin)

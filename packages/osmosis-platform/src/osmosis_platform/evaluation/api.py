@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
+from osmosis_ai.config.names import variable_problem
 from osmosis_platform.evaluation import downloads, service
 from osmosis_platform.evaluation.imports_api import router as imports_router
 from osmosis_platform.evaluation.results import metrics
@@ -19,10 +20,17 @@ router = APIRouter(prefix="/api/cli/eval-runs", tags=["evaluation runs"])
 router.include_router(imports_router)
 
 
+def _variable(value: str) -> str:
+    problem = variable_problem(value)
+    if problem is not None:
+        raise ValueError(problem)
+    return value
+
+
 class RetryBody(BaseModel):
     """Secret values that were given for the run only."""
 
-    secrets: dict[str, str] = {}
+    secrets: dict[str, Annotated[str, AfterValidator(_variable)]] = {}
 
 
 add_run_routes(
