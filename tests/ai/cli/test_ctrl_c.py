@@ -64,6 +64,7 @@ COMMANDS = {
     "eval submit configs/eval/c.toml --yes": ("POST", "/eval-runs"),
     "eval info calm": ("GET", "/eval-runs/e-1/metrics"),
     "eval download calm": ("GET", "/blob"),
+    "train info calm --watch": ("GET", "/training-runs/calm"),
     "train info calm": ("GET", "/training-runs/calm"),
     "benchmark runs list": ("GET", "/benchmark-runs"),
     "model deploy m": ("POST", "/models/m/deploy"),
@@ -118,3 +119,20 @@ def test_one_line_and_130(workspace, platform, hang, command, flags):
         assert platform.calls()[-1] == "POST /datasets/d-1/abort"
     left = [path for path in workspace.rglob("*") if path.suffix == ".partial" or path.name == "rows"]
     assert left == []
+
+
+def test_while_the_browser_is_waited_for(platform, hang, monkeypatch):
+    monkeypatch.setenv("OSMOSIS_PLATFORM_URL", platform.url)
+    code = {
+        "device_code": "d",
+        "user_code": "ABCD",
+        "verification_uri": "http://h/device",
+        "expires_in": 900,
+        "interval": 1,
+    }
+    platform.on("POST", "/device/authorize", code)
+    platform.on("POST", "/device/token", hang)
+    status, out, err = interrupt(hang, "auth", "login")
+    assert (status, out) == (130, "")
+    assert err.splitlines()[-1] == "Aborted."
+    assert "Traceback" not in err

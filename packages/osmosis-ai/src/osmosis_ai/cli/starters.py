@@ -9,7 +9,7 @@ from osmosis_ai.templates.starters import STARTERS, apply_starter
 
 def list_starters() -> ListResult:
     """The names of the starters; works offline and anywhere."""
-    items = [{"name": name} for name in STARTERS]
+    items = [{"name": name} for name in sorted(STARTERS)]
     return ListResult(items, [Column("Name", lambda item: item["name"])], len(items), title="Templates")
 
 

@@ -12,7 +12,7 @@ def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
     """Names of starters, offline."""
     from osmosis_ai.templates.starters import STARTERS
 
-    return [CompletionItem(name) for name in STARTERS if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in sorted(STARTERS) if name.startswith(incomplete)]
 
 
 @click.group("template", cls=Group)
