@@ -157,6 +157,22 @@ async def test_message_that_cannot_be_written_at_all(
     assert "Cannot save the trajectory of rollout r1" in caplog.text
 
 
+class Bottomless(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> Any:
+        content: Any = "x"
+        for _ in range(100_000):
+            content = [content]
+        return [{"role": "assistant", "content": content}]
+
+
+async def test_message_without_a_bottom(
+    reward_of: Any, artifact_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await reward_of(Bottomless) == 1.0
+    assert not (artifact_root / "r1" / "trajectory.json").exists()
+    assert "Failed to snapshot messages" in caplog.text
+
+
 class OptOut(AgentWorkflow):
     async def run(self, ctx: AgentWorkflowContext) -> None:
         sample = RolloutSample(messages=CONVERSATION, trajectory_messages=None)
