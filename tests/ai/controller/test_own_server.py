@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from osmosis_ai.rollout import (
@@ -19,7 +20,6 @@ from osmosis_ai.rollout import (
 )
 from osmosis_ai.rollout.controller import watch
 from osmosis_ai.rollout.controller.lanes import make_http_client
-from osmosis_ai.rollout.controller.server_client import ROLLOUT_SERVER_TIMEOUT
 from osmosis_ai.rollout.driver import RolloutRunRequest
 from osmosis_ai.rollout.server import create_rollout_server
 
@@ -46,7 +46,7 @@ class Agent(AgentWorkflow):
             await self._wait(told)
         rollout = get_rollout_context()
         assert rollout is not None
-        async with make_http_client(ROLLOUT_SERVER_TIMEOUT) as http:
+        async with make_http_client(httpx.Timeout(300)) as http:
             answer = await http.post(
                 f"{rollout.chat_completions_url}/chat/completions",
                 json={"model": "osmosis-rollout", "messages": ctx.prompt},

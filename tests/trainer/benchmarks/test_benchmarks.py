@@ -19,6 +19,8 @@ SMALLEST = {
     "dataset_validation": "megabytes=1, rounds=1",
     "learning": "groups=1, rounds=1",
     "platform_pages": "runs=8, lines=300, requests=4",
+    "rollout_overhead": "rollouts=16, rounds=1",
+    "rollout_server": "rollouts=16, rounds=1",
     "rollouts": "rollouts=4, rounds=1",
     "sampling": "longest=8, rounds=1",
     "training_step": "groups=1, steps=1",

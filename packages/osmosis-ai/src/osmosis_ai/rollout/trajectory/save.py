@@ -116,5 +116,6 @@ def _write(path: Path, text: str) -> None:
     try:
         partial.write_bytes(text.encode("utf-8") + b"\n")
         os.replace(partial, path)
-    finally:
+    except BaseException:
         partial.unlink(missing_ok=True)
+        raise

@@ -42,9 +42,7 @@ class CallbackClient(httpx.AsyncClient):
         all_headers = {"Content-Type": "application/json", **(headers or {})}
         split = urlsplit(str(url))
         if self._is_plain(split) and not options:
-            response = await self._plain.post(split, all_headers, content, timeout_sec=timeout_sec)
-            response.request = httpx.Request("POST", url)
-            return response
+            return await self._plain.post(split, all_headers, content, timeout_sec=timeout_sec)
         try:
             async with asyncio.timeout(timeout_sec):
                 return await super().post(url, content=content, headers=all_headers, **options)

@@ -17,7 +17,7 @@ MAX_ANSWER_BYTES = 64 * 2**20
 _MAX_HEAD_BYTES = 64 * 1024
 # Shorter than uvicorn's 5 s: a request must not meet a connection that the server is just closing.
 _KEEPALIVE_SEC = 2.0
-_MAX_IDLE = 256
+_MAX_AT_ONCE = 128
 _TARGET_CHARACTERS = "%/?:@!$&'()*+,;=-._~[]"
 
 
@@ -33,15 +33,31 @@ class _Connection:
         return fresh and not self.reader.at_eof() and not self.writer.is_closing()
 
 
+class PlainResponse(httpx.Response):
+    """An answer whose request is made up only where somebody asks for it: that takes longer than reading the answer."""
+
+    url_text = ""
+
+    def raise_for_status(self) -> httpx.Response:
+        """The answer itself. Raises :class:`httpx.HTTPStatusError` unless its status is 2xx."""
+        if self.is_success:
+            return self
+        self.request = httpx.Request("POST", self.url_text)
+        return super().raise_for_status()
+
+
 class PlainHttpPool:
-    """Connections of one event loop, by host and port. There is no limit on requests in flight."""
+    """Connections of one event loop: up to 128 to each host and port. Further requests wait, outside of their timeout."""
 
     def __init__(self) -> None:
         self._idle: defaultdict[tuple[str, int], list[_Connection]] = defaultdict(list)
+        self._turns: defaultdict[tuple[str, int], asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_MAX_AT_ONCE)
+        )
 
     async def post(
         self, url: SplitResult, headers: Mapping[str, str], content: bytes, *, timeout_sec: float
-    ) -> httpx.Response:
+    ) -> PlainResponse:
         """Post the content to an ``http`` URL. ``timeout_sec`` is for the whole exchange.
 
         Raises:
@@ -50,7 +66,7 @@ class PlainHttpPool:
         message = _encoded(url, headers, content)
         connected = False
         try:
-            async with asyncio.timeout(timeout_sec):
+            async with self._turns[_address(url)], asyncio.timeout(timeout_sec):
                 connection = await self._connect(url)
                 connected = True
                 try:
@@ -60,10 +76,11 @@ class PlainHttpPool:
                     raise
         except TimeoutError as error:
             kind = httpx.ReadTimeout if connected else httpx.ConnectTimeout
-            raise kind(f"no answer from {url.hostname}:{_port(url)} in {timeout_sec:g} s") from error
+            raise kind(f"no answer from {url.hostname}:{_address(url)[1]} in {timeout_sec:g} s") from error
         except OSError as error:
             kind_of_error = httpx.ReadError if connected else httpx.ConnectError
-            raise kind_of_error(f"{url.hostname}:{_port(url)}: {error}") from error
+            raise kind_of_error(f"{url.hostname}:{_address(url)[1]}: {error}") from error
+        response.url_text = url.geturl()
         self._give_back(url, connection, reusable=reusable)
         return response
 
@@ -78,7 +95,7 @@ class PlainHttpPool:
         )
 
     async def _connect(self, url: SplitResult) -> _Connection:
-        address = (url.hostname or "", _port(url))
+        address = _address(url)
         idle = self._idle[address]
         while idle:
             connection = idle.pop()
@@ -89,15 +106,15 @@ class PlainHttpPool:
         return _Connection(reader, writer)
 
     def _give_back(self, url: SplitResult, connection: _Connection, *, reusable: bool) -> None:
-        idle = self._idle[url.hostname or "", _port(url)]
-        if not reusable or len(idle) >= _MAX_IDLE:
+        idle = self._idle[_address(url)]
+        if not reusable:
             connection.writer.close()
             return
         connection.idle_since = time.monotonic()
         idle.append(connection)
 
 
-async def _exchange(connection: _Connection, message: bytes) -> tuple[httpx.Response, bool]:
+async def _exchange(connection: _Connection, message: bytes) -> tuple[PlainResponse, bool]:
     """The answer, and whether the connection can take another request."""
     connection.writer.write(message)
     await connection.writer.drain()
@@ -113,7 +130,7 @@ async def _exchange(connection: _Connection, message: bytes) -> tuple[httpx.Resp
         ) from error
     kept = _value(headers, b"connection").lower() != b"close" and version == b"HTTP/1.1"
     plain = [item for item in headers if item[0] not in (b"transfer-encoding", b"content-length")]
-    return httpx.Response(status, headers=plain, content=content), kept and delimited
+    return PlainResponse(status, headers=plain, content=content), kept and delimited
 
 
 def _encoded(url: SplitResult, headers: Mapping[str, str], content: bytes) -> bytes:
@@ -182,5 +199,5 @@ def _value(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
 
 
-def _port(url: SplitResult) -> int:
-    return url.port or 80
+def _address(url: SplitResult) -> tuple[str, int]:
+    return url.hostname or "", url.port or 80
