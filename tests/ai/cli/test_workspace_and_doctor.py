@@ -113,9 +113,9 @@ def test_some_commands_work_anywhere(osmosis, offline):
 
 def test_templates_and_scaffolds(osmosis, bare_workspace):
     assert osmosis("--json", "template", "list").json["items"] == [
+        {"name": "multiply-harbor-strands"},
         {"name": "multiply-local-openai"},
         {"name": "multiply-local-strands"},
-        {"name": "multiply-harbor-strands"},
     ]
     document = osmosis("--json", "template", "apply", "multiply-local-openai").json
     assert document["operation"] == "template.apply"
@@ -133,3 +133,16 @@ def test_templates_and_scaffolds(osmosis, bare_workspace):
         assert "pip install" not in text  # an index may hold another program of the same name
     text = osmosis("--plain", "rollout", "init", "mine", "--force").out
     assert "osmosis eval submit configs/eval/mine.toml" in text
+
+
+def test_a_folder_that_leads_elsewhere_is_not_repaired_around(osmosis, bare_workspace, tmp_path):
+    import shutil
+
+    shutil.rmtree(bare_workspace / "rollouts")
+    (bare_workspace / "rollouts").symlink_to(tmp_path)
+    shutil.rmtree(bare_workspace / "data")
+    assert osmosis("doctor", "--json").code == 1
+    error = osmosis("doctor", "--fix", "--json").error
+    assert error["code"] == "CONFLICT"
+    assert "rollouts" in error["message"]
+    assert not (bare_workspace / "data").exists()

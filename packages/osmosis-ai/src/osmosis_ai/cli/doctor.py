@@ -57,27 +57,41 @@ def repair(root: Path, missing: list[str]) -> None:
     """Create the missing paths: folders with a ``.gitkeep``, agent files from the template.
 
     Raises:
-        CLIError: a symlink or a file is in the way (``CONFLICT``), or the template lacks a file (``NOT_FOUND``).
+        CLIError: a symlink or a file is in the way (``CONFLICT``), the template lacks a file (``NOT_FOUND``), or something cannot be
+            written.
     """
-    for name in missing:
-        _require_free(root, name)
+    for name in {
+        *REQUIRED_PATHS,
+        *missing,
+    }:  # what is to be a folder of the repository may not lead out of it
+        _require_free(root, name, there=name not in missing)
     contents = {name: _template_file(name) for name in missing if not name.endswith("/")}
     for name in missing:
-        if name.endswith("/"):
-            (root / name).mkdir(parents=True)
-            (root / name / ".gitkeep").touch()
-    for name, content in contents.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
+        try:
+            _create(root / name, contents.get(name))
+        except OSError as error:
+            raise CLIError(
+                f"{root / name} cannot be created: {error.strerror}.", details={"path": str(root / name)}
+            ) from error
 
 
-def _require_free(root: Path, name: str) -> None:
-    """Refuse a symlink anywhere on the way, and a file where a folder belongs."""
+def _create(path: Path, content: bytes | None) -> None:
+    """A folder with a ``.gitkeep``, or a file."""
+    if content is None:
+        path.mkdir(parents=True)
+        (path / ".gitkeep").touch()
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _require_free(root: Path, name: str, *, there: bool) -> None:
+    """Refuse a symlink anywhere on the way, and a file where a folder belongs; a folder that is ``there`` may stay."""
     target = root / name
     for part in (target, *target.parents):
         if part == root:
             return
-        if part.is_symlink() or (part.exists() and (part == target or not part.is_dir())):
+        if part.is_symlink() or (part.exists() and (not part.is_dir() or (part == target and not there))):
             raise CLIError(
                 f"{part} is in the way: it is a symlink or of the wrong kind. Move it away first.",
                 code="CONFLICT",
