@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from osmosis_platform.errors import InvalidInput
 from osmosis_platform.main import main
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -136,6 +137,41 @@ def test_first_setup(
     assert admin(capsys, folder, "create-api-key", "acme", "--user", "max@example.com")["key"]
     assert len(admin(capsys, folder, "rotate-keys")["dropped"]) == 1
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_relative_folder_works_from_where_the_command_is_called(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    admin(capsys, Path("data"), "create-user", "ada@example.com")
+    made = admin(
+        capsys,
+        Path("data"),
+        "create-workspace",
+        "acme",
+        "--owner",
+        "ada@example.com",
+        "--repository",
+        "agents",
+    )
+    assert made["repository"] == "acme/agents"
+    assert (folder / "git" / "acme" / "agents.git").is_dir()
+
+
+def test_a_workspace_whose_repository_fails_is_not_half_there(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_folder: Path) -> None:
+        raise InvalidInput("the template is broken")
+
+    monkeypatch.setattr("osmosis_platform.admin.write_workspace", broken)
+    admin(capsys, folder, "create-user", "ada@example.com")
+    words = ["create-workspace", "acme", "--owner", "ada@example.com", "--repository", "agents"]
+    assert main(["admin", *words, "--data", str(folder)]) == 1
+    assert "the template is broken" in capsys.readouterr().err
+    assert list((folder / "git").rglob("*.git")) == []
+    monkeypatch.undo()
+    assert admin(capsys, folder, *words)["repository"] == "acme/agents"
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ class GitHost:
     """All repositories below one folder: `<folder>/<owner>/<name>.git`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder.resolve()  # git runs in other folders
 
     def path(self, full_name: str) -> Path:
         """The bare repository's folder (lower-cased, so that two names that differ in case are one)."""
@@ -97,6 +97,10 @@ class GitHost:
         run_git("config", "http.receivepack", "true", cwd=aside)
         aside.rename(path)
         return path
+
+    def remove(self, full_name: str) -> None:
+        """Take a repository away with all that is in it; one that is not there is fine."""
+        shutil.rmtree(self.path(full_name), ignore_errors=True)
 
     def commit_tree(
         self, full_name: str, tree: Path, *, branch: str, message: str, author: str, email: str

@@ -80,7 +80,11 @@ def create_repository(
     session.add(repository)
     session.flush()
     if write_tree is not None:
-        _first_commit(platform.git, full_name, author, write_tree)
+        try:
+            _first_commit(platform.git, full_name, author, write_tree)
+        except BaseException:
+            platform.git.remove(full_name)  # the transaction takes the rest back
+            raise
         enqueue_sync(session, platform, repository, repository.default_branch)
     return repository
 
