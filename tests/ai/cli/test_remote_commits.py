@@ -24,11 +24,11 @@ def clone(bare_workspace, git, tmp_path):
 def gh(tmp_path, monkeypatch):
     """A GitHub CLI that gives one answer."""
 
-    def answer(status, stderr=""):
+    def answer(status, stderr="", stdout=""):
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         tool = folder / "gh"
-        tool.write_text(f"#!/bin/sh\necho '{stderr}' >&2\nexit {status}\n")
+        tool.write_text(f"#!/bin/sh\necho '{stderr}' >&2\necho '{stdout}'\nexit {status}\n")
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
@@ -127,3 +127,32 @@ def test_an_open_question_is_a_warning_at_most(osmosis, workspace, platform, git
     details = osmosis("eval", "submit", "configs/eval/c.toml", "--json").error.get("details")
     warned = any("is not known locally" in text for text in details.get("warnings", []))
     assert warned is not local
+
+
+@pytest.mark.parametrize(
+    ("address", "renamed"),
+    [
+        ("https://github.com/Team/Space.git", "https://github.com/Crew/Hall.git"),
+        ("git@github.com:team/space", "git@github.com:Crew/Hall"),
+    ],
+)
+def test_a_renamed_repository_is_named(osmosis, workspace, platform, git, gh, address, renamed):
+    git(workspace, "remote", "set-url", "origin", address)
+    gh(0, stdout="Crew/Hall")
+    platform.on("GET", "/datasets", {"error": "x", "code": "GIT_REPOSITORY_NOT_CONNECTED"}, status=404)
+    assert f"git remote set-url origin {renamed}" in osmosis("dataset", "list", "--json").error["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "code"),
+    [
+        (0, "team/SPACE", "GIT_REPOSITORY_NOT_CONNECTED"),
+        (1, "Crew/Hall", "GIT_REPOSITORY_NOT_CONNECTED"),
+        (0, "no name", "GIT_REPOSITORY_NOT_CONNECTED"),
+        (0, "Crew/Hall", "OTHER"),
+    ],
+)
+def test_otherwise_nothing_is_said_of_a_rename(osmosis, workspace, platform, gh, status, name, code):
+    gh(status, stdout=name)
+    platform.on("GET", "/datasets", {"error": "x", "code": code}, status=404)
+    assert "set-url" not in osmosis("dataset", "list", "--json").error["message"]

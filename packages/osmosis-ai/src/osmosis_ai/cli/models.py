@@ -46,7 +46,7 @@ _DEPLOYMENT_COLUMN = Column(
 def list_models(kind: str, limit: int, everything: bool) -> Result:
     """Base models, LoRA models, or both as two sections that are paged by themselves."""
     if kind not in {"all", "base", "lora"}:
-        raise CLIError(f"Type must be 'all', 'base', or 'lora', got {kind!r}.")
+        raise CLIError(f"Type must be 'all', 'base', or 'lora'. Got {kind!r}.")
     check_limit(limit, everything)
     workspace = open_workspace()
     sections: list[Section] = []

@@ -98,8 +98,19 @@ def _show(label: str, error: OsmosisError) -> int:
     code, details = error.code, error.details
     if code not in ERROR_CODES:
         code, details = "VALIDATION", {"reason": error.code, **details}
-    show_error(label, code, error.message, details)
+    show_error(label, code, _with_hint(error), details)
     return error.exit_code if isinstance(error, CLIError) else EXIT_ERROR
+
+
+def _with_hint(error: OsmosisError) -> str:
+    """The message; for a repository that the platform does not know, with what may help."""
+    if "platform_code" in error.details:
+        from osmosis_ai.cli.renamed import rename_hint
+        from osmosis_ai.platform.errors import PlatformError
+
+        hint = rename_hint(error) if isinstance(error, PlatformError) else None
+        return f"{error.message}\n{hint}" if hint else error.message
+    return error.message
 
 
 def _show_unexpected(label: str, error: Exception) -> int:

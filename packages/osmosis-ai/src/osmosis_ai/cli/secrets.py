@@ -40,7 +40,7 @@ _SECRETS = Listing(
 def list_secrets(scope: str, limit: int, everything: bool) -> ListResult:
     """Names and scopes of the secrets that the user can use."""
     if scope not in {"all", *_WIRE_SCOPES}:
-        raise CLIError(f"Scope must be 'all', 'workspace', or 'personal', got {scope!r}.")
+        raise CLIError(f"Scope must be 'all', 'workspace', or 'personal'. Got {scope!r}.")
     return _SECRETS.list(limit, everything, {"scope": _WIRE_SCOPES.get(scope, "all")})
 
 
@@ -147,7 +147,7 @@ def _check(name: str, scope: str) -> str:
     if problem is not None:
         raise CLIError(problem, details={"field": "name"})
     if scope not in _WIRE_SCOPES:
-        raise CLIError(f"Scope must be 'personal' or 'workspace', got {scope!r}.", details={"field": "scope"})
+        raise CLIError(f"Scope must be 'personal' or 'workspace'. Got {scope!r}.", details={"field": "scope"})
     return _WIRE_SCOPES[scope]
 
 

@@ -25,7 +25,7 @@ def list_(limit: int, everything: bool) -> Result:
 @name("key", "KEY")
 @paged
 def info(key: str, limit: int, everything: bool) -> Result:
-    """Show a benchmark (key, exact name or id), its leaderboard and runs."""
+    """Show a benchmark, its leaderboard and runs."""
     from osmosis_ai.cli.benchmarks.show import benchmark_info
 
     return benchmark_info(key, limit, everything)
