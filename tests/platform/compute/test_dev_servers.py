@@ -110,10 +110,12 @@ def test_the_log_is_streamed_to_its_end(site: Any, monkeypatch: pytest.MonkeyPat
     seen: list[dict[str, str]] = []
     follower = threading.Thread(target=lambda: seen.extend(events(site, made["id"], 100)), daemon=True)
     follower.start()
-    wait_for(site, made["id"], "running", "failed")
+    site.until("word that it is ready", lambda: "The server is ready." in site.log(made["id"]), 90.0)
     site.client.request("DELETE", f"{PATH}/{made['id']}", json={})
     follower.join(60)
     assert not follower.is_alive(), "the stream ends with the server"
+    folder = site.platform.settings.data_dir / "dev-servers" / made["id"]
+    site.until("clean folder", lambda: not folder.exists())  # and with it the end of the log
     messages = [event["message"] for event in seen]
     assert messages[0].startswith("Starting rollouts/echo/main.py")
     assert "The server is ready." in messages
