@@ -414,3 +414,12 @@ def test_a_terminal_of_40_columns(osmosis, workspace, platform, monkeypatch, com
     for line in out.splitlines():
         assert len(line) <= 40 or any(word in line for word in ("osmosis", "http", "not available")), out
     assert "…" not in out
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["eval"], ["eval", "info"], ["benchmark", "runs", "download"], ["model", "list"]]
+)
+def test_help_in_40_columns(osmosis, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "40")
+    out = osmosis(*words, "--help").out
+    assert [line for line in out.splitlines() if len(line) > 40] == []

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
@@ -26,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # For people who develop rollouts against a platform; not in the help.
 HIDDEN = {"dev": "Development rollout servers."}
 _SIMILARITY = 0.5
+_CLICK_NARROWEST, _NARROWEST = 52, 30
 
 
 class Group(click.Group):
@@ -79,7 +81,10 @@ class Root(Group):
         return cast(click.Command, module.app)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Parse; Ctrl-C is raised as :class:`Interrupted`."""
+        """Parse; Ctrl-C is raised as :class:`Interrupted`. Help fits terminals that are narrower than click expects."""
+        columns = shutil.get_terminal_size().columns
+        if columns < _CLICK_NARROWEST:
+            extra.setdefault("terminal_width", max(columns, _NARROWEST))
         with _interruption_passes():
             return super().make_context(*args, **extra)
 
