@@ -111,10 +111,14 @@ def _diagnostics_text(diagnostics: Mapping[str, Any]) -> str:
 
 def _write(path: Path, text: str) -> None:
     # A reader polls for the file, so it appears only when it is whole.
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    content = text.encode("utf-8") + b"\n"
     try:
-        partial.write_bytes(text.encode("utf-8") + b"\n")
+        try:
+            partial.write_bytes(content)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(content)
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)

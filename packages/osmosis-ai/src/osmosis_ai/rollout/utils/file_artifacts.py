@@ -61,15 +61,16 @@ async def create_rollout_artifacts_dir(
 
 
 def _create_and_probe(rollout_dir: Path) -> Path:
-    artifacts = rollout_dir / "artifacts"
+    artifacts, probe = rollout_dir / "artifacts", rollout_dir / HEALTH_CHECK_FILENAME
+    if artifacts.is_dir() and probe.exists():
+        return artifacts  # the grader comes after the workflow
     try:
         rollout_dir.mkdir()
     except FileNotFoundError:
         rollout_dir.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        pass  # the grader comes after the workflow
+        pass
     artifacts.mkdir(exist_ok=True)
-    probe = rollout_dir / HEALTH_CHECK_FILENAME
     if not probe.exists():
         probe.write_bytes(b"ok\n")
     return artifacts

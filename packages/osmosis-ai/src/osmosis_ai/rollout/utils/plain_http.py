@@ -64,10 +64,11 @@ class PlainHttpPool:
             httpx.TransportError: of the kind that httpx raises for the same trouble.
         """
         message = _encoded(url, headers, content)
+        address = url.hostname or "", url.port or 80
         connected = False
         try:
-            async with self._turns[_address(url)], asyncio.timeout(timeout_sec):
-                connection = await self._connect(url)
+            async with self._turns[address], asyncio.timeout(timeout_sec):
+                connection = await self._connect(address)
                 connected = True
                 try:
                     response, reusable = await _exchange(connection, message)
@@ -76,12 +77,12 @@ class PlainHttpPool:
                     raise
         except TimeoutError as error:
             kind = httpx.ReadTimeout if connected else httpx.ConnectTimeout
-            raise kind(f"no answer from {url.hostname}:{_address(url)[1]} in {timeout_sec:g} s") from error
+            raise kind(f"no answer from {address[0]}:{address[1]} in {timeout_sec:g} s") from error
         except OSError as error:
             kind_of_error = httpx.ReadError if connected else httpx.ConnectError
-            raise kind_of_error(f"{url.hostname}:{_address(url)[1]}: {error}") from error
+            raise kind_of_error(f"{address[0]}:{address[1]}: {error}") from error
         response.url_text = url.geturl()
-        self._give_back(url, connection, reusable=reusable)
+        self._give_back(address, connection, reusable=reusable)
         return response
 
     async def aclose(self) -> None:
@@ -94,8 +95,7 @@ class PlainHttpPool:
             *(connection.writer.wait_closed() for connection in idle), return_exceptions=True
         )
 
-    async def _connect(self, url: SplitResult) -> _Connection:
-        address = _address(url)
+    async def _connect(self, address: tuple[str, int]) -> _Connection:
         idle = self._idle[address]
         while idle:
             connection = idle.pop()
@@ -105,8 +105,8 @@ class PlainHttpPool:
         reader, writer = await asyncio.open_connection(*address, limit=_MAX_HEAD_BYTES)
         return _Connection(reader, writer)
 
-    def _give_back(self, url: SplitResult, connection: _Connection, *, reusable: bool) -> None:
-        idle = self._idle[_address(url)]
+    def _give_back(self, address: tuple[str, int], connection: _Connection, *, reusable: bool) -> None:
+        idle = self._idle[address]
         if not reusable:
             connection.writer.close()
             return
@@ -197,7 +197,3 @@ def _checked(size: int) -> int:
 
 def _value(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
-
-
-def _address(url: SplitResult) -> tuple[str, int]:
-    return url.hostname or "", url.port or 80
