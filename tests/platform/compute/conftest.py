@@ -161,7 +161,9 @@ def site(
     platform.supervisor = supervisor
     runner = JobRunner(platform, supervisor.work(), supervisor.threads())
     runner.start()
-    with httpx.Client(base_url=address, headers=workshop.town.ada.scoped(), trust_env=False) as client:
+    with httpx.Client(
+        base_url=address, headers=workshop.town.ada.scoped(), trust_env=False, timeout=60
+    ) as client:
         site = Site(platform, workshop, client, supervisor, runner)
         yield site
         site.runner.stop()

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from osmosis_platform.db.types import utc_now
+from osmosis_platform.dev_servers import api
 from osmosis_platform.dev_servers.models import DevServer
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.git import run_git
@@ -95,20 +96,28 @@ def test_a_server_answers_until_it_is_stopped(site: Any, alive: Any) -> None:
     assert any("hello from the rollout, the key is None" in line["message"] for line in lines)
 
 
-def events(site: Any, server_id: str, tail: int) -> Iterator[dict[str, str]]:
+def events(
+    site: Any, server_id: str, tail: int, comments: list[str] | None = None
+) -> Iterator[dict[str, str]]:
     with site.client.stream("GET", f"{PATH}/{server_id}/logs/stream?tail={tail}") as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():
             if line.startswith("data: "):
                 yield json.loads(line.removeprefix("data: "))
+            elif comments is not None and line.startswith(":"):
+                comments.append(line)
 
 
 def test_the_log_is_streamed_to_its_end(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("osmosis_platform.dev_servers.api.HEARTBEAT_SECONDS", 0.0)
+    assert api.HEARTBEAT_SECONDS < 65, "clients give up then"
+    monkeypatch.setattr(api, "HEARTBEAT_SECONDS", 0.0)
     made = start(site)
     seen: list[dict[str, str]] = []
-    follower = threading.Thread(target=lambda: seen.extend(events(site, made["id"], 100)), daemon=True)
+    comments: list[str] = []
+    follower = threading.Thread(
+        target=lambda: seen.extend(events(site, made["id"], 100, comments)), daemon=True
+    )
     follower.start()
     site.until("word that it is ready", lambda: "The server is ready." in site.log(made["id"]), 90.0)
     site.client.request("DELETE", f"{PATH}/{made['id']}", json={})
@@ -116,6 +125,7 @@ def test_the_log_is_streamed_to_its_end(site: Any, monkeypatch: pytest.MonkeyPat
     assert not follower.is_alive(), "the stream ends with the server"
     folder = site.platform.settings.data_dir / "dev-servers" / made["id"]
     site.until("clean folder", lambda: not folder.exists())  # and with it the end of the log
+    assert ": ping" in comments
     messages = [event["message"] for event in seen]
     assert messages[0].startswith("Starting rollouts/echo/main.py")
     assert "The server is ready." in messages
