@@ -1,6 +1,7 @@
 """The driver's own names: admission delays, deadlines, outcomes."""
 
 import asyncio
+import json
 
 import httpx
 import pytest
@@ -115,3 +116,83 @@ async def test_bad_arguments(make_driver):
         await make_driver("http://x").run(RolloutRunRequest(messages=[]))
     with pytest.raises(ValueError, match="rollout_id"):
         await make_driver("http://x").run(RolloutRunRequest(messages=[], rollout_id="a/b"))
+
+
+@pytest.mark.parametrize("poll", [False, True])
+async def test_a_client_of_the_caller_is_used(poll, make_driver):
+    seen = []
+
+    def answer(request):
+        seen.append((request.method, request.url.path))
+        if request.url.path == "/rollout":
+            lease = (
+                {"polling_lease_token": "t"}
+                if "completion_callback_url" not in json.loads(request.content)
+                else {}
+            )
+            return httpx.Response(202, json=lease)
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, json={"status": "success", "sample": {"reward": 1.0}})
+        return httpx.Response(200, json={"dispositions": {}})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        driver = make_driver("http://server", http_client=http, callback_timeout_sec=0.05, poll=poll)
+        outcome = await driver.run(RolloutRunRequest(messages=[], rollout_id="a"))
+    if poll:
+        assert (outcome.status, outcome.sample.reward) == ("success", 1.0)
+        assert seen == [("POST", "/rollout"), ("GET", "/rollout/a/result")]
+    else:
+        assert (outcome.status, outcome.error) == ("failure", "callback_timeout")
+        assert seen == [("POST", "/rollout"), ("POST", "/rollout/cancel")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"metadata": {"x": float("nan")}}, {"messages": [{"x": {1, 2}}]}, {"extra_fields": {"x": float("inf")}}],
+)
+async def test_a_request_without_a_json_form_is_refused_before_anything_is_sent(
+    fields, start_server, make_driver
+):
+    server, url = await start_server()
+    driver = make_driver(url)
+    with pytest.raises(ValueError, match="'a' cannot be sent"):
+        await driver.run(RolloutRunRequest(**{"messages": [], "rollout_id": "a", **fields}))
+    assert server.bodies == []
+    assert (await driver.run(RolloutRunRequest(messages=[], rollout_id="a", metadata={"x": "\ud800"}))).status
+    assert server.bodies[0]["metadata"] == {"x": "\ud800"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[" * 10_000 + b"]" * 10_000,
+        b'{"status": NaN}',
+        b'{"status": "success", "sample": {"reward": "high"}}',
+        b'{"status": "success", "sample": [1]}',
+        b"<html>",
+    ],
+)
+async def test_a_polled_result_that_is_none_is_a_protocol_error(answer, make_driver):
+    def respond(request):
+        if request.url.path == "/rollout":
+            return httpx.Response(202, json={"polling_lease_token": "t"})
+        return httpx.Response(200, content=answer)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as http:
+        with pytest.raises(RolloutProtocolError):
+            await make_driver("http://server", http_client=http).run(
+                RolloutRunRequest(messages=[], rollout_id="a")
+            )
+
+
+async def test_an_answer_without_end_is_cut_off(make_driver, monkeypatch):
+    monkeypatch.setattr("osmosis_ai.rollout.controller.server_client.MAX_BODY_BYTES", 1000)
+
+    def respond(request):
+        return httpx.Response(202, content=b"x" * 2000)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as http:
+        with pytest.raises(RolloutProtocolError, match="more than 1000 bytes"):
+            await make_driver("http://server", http_client=http).run(
+                RolloutRunRequest(messages=[], rollout_id="a")
+            )

@@ -200,3 +200,51 @@ async def test_a_client_that_hangs_up_cancels_the_call(stream, listener, policy)
         await asyncio.gather(call, return_exceptions=True)
     await asyncio.wait_for(policy.hung_up.wait(), 5)
     assert policy.cancelled == ["r 1"]
+
+
+DEEP = 10_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"status": "success", "extra_fields": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+        b'{"status": "success", "extra_fields": [1]}',
+        b"not JSON",
+        b"\xff",
+        b"",
+    ],
+)
+async def test_bodies_that_are_no_callback(content, listener, http, store):
+    for url in (listener.completion_url("r 1"), listener.grader_url("r 1")):
+        refused = await http.post(url, content=content, headers=AUTH)
+        assert refused.status_code == (200 if b"[1]" in content and url.endswith("grader") else 422)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"messages": [{"role": "user", "content": ' + b"[" * DEEP + b"]" * DEEP + b"}]}",
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
+        b"not JSON",
+    ],
+)
+async def test_chat_bodies_that_are_none(content, listener, http, policy):
+    url = listener.chat_completions_url("r 1") + "/chat/completions"
+    refused = await http.post(url, content=content, headers=AUTH)
+    assert refused.status_code == 400
+    assert "invalid body" in refused.json()["detail"]
+    assert policy.requests == []
+
+
+async def test_bodies_without_end_are_refused(listener, http, monkeypatch):
+    monkeypatch.setattr("osmosis_ai.rollout.utils.request_size.MAX_BODY_BYTES", 1000)
+    for url in (
+        listener.completion_url("r 1"),
+        listener.grader_url("r 1"),
+        listener.chat_completions_url("r 1") + "/chat/completions",
+    ):
+        refused = await http.post(url, content=b" " * 2000, headers=AUTH)
+        assert refused.status_code == 413
+        assert "1000 bytes" in refused.json()["detail"]

@@ -171,7 +171,7 @@ class RolloutServerClient:
                 ) as response,
             ):
                 content = bytearray()
-                async for chunk in response.aiter_raw():
+                async for chunk in response.aiter_bytes():
                     content += chunk
                     if len(content) > MAX_BODY_BYTES:
                         raise RolloutProtocolError(
