@@ -92,8 +92,11 @@ def test_guessing_device_codes_is_stopped(client: httpx.Client, started: dict[st
 
 
 def test_starting_without_end_is_stopped(client: httpx.Client) -> None:
-    statuses = [client.post("/api/cli/device/authorize", json={}).status_code for _ in range(31)]
-    assert statuses == [200] * 30 + [429]
+    answers = [client.post("/api/cli/device/authorize", json={}) for _ in range(31)]
+    assert [answer.status_code for answer in answers] == [200] * 30 + [429]
+    wait = int(answers[-1].headers["retry-after"])
+    assert 0 < wait <= 600
+    assert f"{wait} seconds" in answers[-1].json()["error"]
 
 
 def test_codes_are_not_stored_readably(platform: Platform, started: dict[str, Any]) -> None:

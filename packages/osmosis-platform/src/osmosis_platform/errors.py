@@ -80,9 +80,13 @@ class Conflict(PlatformError):
 
 
 class RateLimited(PlatformError):
-    """Too many tries (429)."""
+    """Too many tries (429); `wait_seconds` until the next one may succeed, also told in the `Retry-After` header."""
 
     status, code = 429, "RATE_LIMITED"
+
+    def __init__(self, wait_seconds: int) -> None:
+        super().__init__(f"Too many tries. Wait {wait_seconds} seconds and try again.")
+        self.wait_seconds = wait_seconds
 
 
 class Unavailable(PlatformError):

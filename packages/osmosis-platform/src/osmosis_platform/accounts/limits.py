@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict, deque
@@ -31,7 +32,7 @@ class TryLimit:
             windows = [self._window(key, now) for key in keys]
             waits = [window[0] + self._seconds - now for window in windows if len(window) >= self._tries]
             if waits:
-                raise RateLimited(f"Too many tries. Wait {max(1, round(max(waits)))} seconds and try again.")
+                raise RateLimited(max(1, math.ceil(max(waits))))
             for window in windows:
                 window.append(now)
 

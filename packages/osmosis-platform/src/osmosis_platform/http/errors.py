@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
-from osmosis_platform.errors import InvalidInput, PlatformError
+from osmosis_platform.errors import InvalidInput, PlatformError, RateLimited
 from osmosis_platform.web.errors import error_page
 
 
@@ -34,7 +34,8 @@ def error_response(request: Request, error: PlatformError, headers: dict[str, st
 
 async def _platform_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PlatformError)
-    return error_response(request, error)
+    headers = {"Retry-After": str(error.wait_seconds)} if isinstance(error, RateLimited) else None
+    return error_response(request, error, headers)
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
