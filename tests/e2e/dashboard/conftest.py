@@ -73,6 +73,8 @@ class Site:
             "training-waiting": f"/acme/training/{ids['train-waiting']}",
             "models": "/acme/models",
             "secrets": "/acme/secrets",
+            "keys": "/acme/settings/keys",
+            "tokens": "/account/tokens",
             "error": "/acme/training/no-such-run",
             "device": "/device?code=ABCD-EFGH",
             "empty-home": "/fresh",

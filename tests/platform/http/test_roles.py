@@ -20,6 +20,7 @@ from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.dev_servers.models import DevServer
+from osmosis_platform.inference.keys import create_key
 from osmosis_platform.runs.models import Run, RunAttempt, RunSample
 
 PEOPLE = ("ada", "amy", "max", "eve", "nobody")  # owner, admin, member, outsider, no credentials
@@ -165,6 +166,13 @@ PAGES = {
         303, path={"model_id": "LORA", "action": "undeploy"}, form={}
     ),
     "GET /{workspace}/secrets": member(),
+    "GET /account/tokens": Row("person"),
+    "POST /account/tokens": Row("person", 201, form={"name": "ci"}),
+    "POST /account/tokens/{token_id}/revoke": Row("person", 303, path={"token_id": "OWN_TOKEN"}, form={}),
+    "GET /{workspace}/settings": member(303),
+    "GET /{workspace}/settings/keys": member(),
+    "POST /{workspace}/settings/keys": Row("admin", 201, form={"name": "ci"}),
+    "POST /{workspace}/settings/keys/{key_id}/revoke": Row("admin", 303, path={"key_id": "API_KEY"}, form={}),
     "POST /sign-out": Row("person", 303, form={}),  # last: it ends the session
 }  # fmt: skip
 # The server of the stage has ended: whoever may call it hears so, others do not learn that there is one.
@@ -278,6 +286,7 @@ def stage(platform: Platform, workshop: Any) -> Iterator[Stage]:
         session.add(server)
         session.flush()
         values["LORA"], values["SERVER"] = lora.id, server.id
+        values["API_KEY"] = create_key(session, town.acme.id, town.ada.user, "ci")[0].id
     yield Stage(clients, csrf, tokens, values, submit)
     for client in clients.values():
         client.close()

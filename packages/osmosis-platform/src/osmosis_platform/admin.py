@@ -10,7 +10,6 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -18,10 +17,9 @@ from sqlalchemy.orm import Session
 from osmosis_ai.templates import write_workspace
 from osmosis_platform.accounts.service import create_user, find_user, set_password
 from osmosis_platform.accounts.sessions import sign_out_everywhere
-from osmosis_platform.accounts.tokens import create_token
+from osmosis_platform.accounts.tokens import create_personal_token
 from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform, open_platform
-from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
 from osmosis_platform.folder import identity_file, require_platform
 from osmosis_platform.inference.keys import create_key
@@ -137,9 +135,7 @@ def create_token_command(settings: Settings, options: argparse.Namespace) -> dic
     """Create a personal access token for the CLI. It is printed once."""
     with _beside(settings) as (_, session):
         user = find_user(session, options.email)
-        expires_at = utc_now() + timedelta(days=options.days) if options.days else None
-        token, text = create_token(session, user.id, name=options.name, expires_at=expires_at)
-        record(session, "token.create", token.name, user_id=user.id, token_id=token.id)
+        token, text = create_personal_token(session, user.id, options.name, options.days)
     return {"id": token.id, "email": user.email, "token": text}
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from osmosis_platform import health
 from osmosis_platform.accounts import api as accounts_api
+from osmosis_platform.accounts import token_views
 from osmosis_platform.accounts import views as accounts_views
 from osmosis_platform.adapters import api as adapters_api
 from osmosis_platform.adapters import views as adapters_views
@@ -22,6 +23,7 @@ from osmosis_platform.http.openapi import ErrorBody, refusals
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
 from osmosis_platform.inference import api as inference_api
+from osmosis_platform.inference import views as inference_views
 from osmosis_platform.repositories import api as repositories_api
 from osmosis_platform.rollouts import api as rollouts_api
 from osmosis_platform.rollouts import views as rollouts_views
@@ -34,6 +36,7 @@ from osmosis_platform.training import api as training_api
 from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
 from osmosis_platform.workspaces import api as workspaces_api
+from osmosis_platform.workspaces import settings_views
 from osmosis_platform.workspaces import views as workspaces_views
 
 APIS: tuple[APIRouter, ...] = (
@@ -61,6 +64,9 @@ PAGES: tuple[APIRouter, ...] = (
     runs_views.router,
     adapters_views.router,
     secrets_views.router,
+    token_views.router,
+    inference_views.router,
+    settings_views.router,
 )
 
 

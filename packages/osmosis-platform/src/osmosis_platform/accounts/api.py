@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 from osmosis_platform.accounts import device
 from osmosis_platform.accounts.models import AccessToken, User
 from osmosis_platform.accounts.tokens import revoke_token
-from osmosis_platform.audit.service import record
 from osmosis_platform.http.scope import CurrentUser, PlatformDep, client_address
 from osmosis_platform.workspaces.scope import find_by_repository
 
@@ -83,8 +82,7 @@ def verify(caller: CurrentUser, platform: PlatformDep, request: Request) -> dict
 def delete_token(token_id: str, caller: CurrentUser, platform: PlatformDep) -> Response:
     """Revoke one of the caller's tokens, usually the one that asks."""
     with platform.database.write() as session:
-        token = revoke_token(session, caller.user.id, token_id)
-        record(session, "token.revoke", token.name, user_id=caller.user.id, token_id=token.id)
+        revoke_token(session, caller.user.id, token_id)
     return Response(status_code=204)
 
 

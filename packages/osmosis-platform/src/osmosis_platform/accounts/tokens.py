@@ -10,12 +10,14 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload
 
 from osmosis_platform.accounts.models import AccessToken
+from osmosis_platform.audit.service import record
 from osmosis_platform.db.session import Database
 from osmosis_platform.db.types import utc_now
-from osmosis_platform.errors import NotFound, Unauthenticated
+from osmosis_platform.errors import InvalidInput, NotFound, Unauthenticated
 
 PREFIX = "osm_"
 DEVICE_TOKEN_DAYS = 90
+MAX_DAYS = 3650
 _USED_RESOLUTION = timedelta(minutes=1)
 
 
@@ -49,6 +51,21 @@ def create_token(
     )
     session.add(token)
     session.flush()
+    return token, text
+
+
+def create_personal_token(
+    session: Session, user_id: str, name: str, days: int | None = None
+) -> tuple[AccessToken, str]:
+    """A token that a person makes for a program. `name` is 1 to 100 characters, `days` until it ends 1 to 3650; None is never."""
+    name = name.strip()
+    if not 1 <= len(name) <= 100:
+        raise InvalidInput("A token needs a name of 1 to 100 characters.", field="name")
+    if days is not None and not 1 <= days <= MAX_DAYS:
+        raise InvalidInput(f"A token lives 1 to {MAX_DAYS} days, or without end.", field="days")
+    expires_at = None if days is None else utc_now() + timedelta(days=days)
+    token, text = create_token(session, user_id, name=name, expires_at=expires_at)
+    record(session, "token.create", name, user_id=user_id, token_id=token.id)
     return token, text
 
 
@@ -90,6 +107,7 @@ def revoke_token(session: Session, user_id: str, token_id: str) -> AccessToken:
         raise NotFound(f"You have no token with the id {token_id}.", code="TOKEN_NOT_FOUND")
     if token.revoked_at is None:
         token.revoked_at = utc_now()
+        record(session, "token.revoke", token.name, user_id=user_id, token_id=token.id)
     return token
 
 

@@ -15,10 +15,10 @@ from sqlalchemy import select
 from osmosis_platform.accounts.models import AccessToken, User
 from osmosis_platform.accounts.tokens import authenticate, mark_used
 from osmosis_platform.context import Platform
-from osmosis_platform.errors import Forbidden, InvalidInput, Unauthenticated
+from osmosis_platform.errors import InvalidInput, Unauthenticated
 from osmosis_platform.repositories.models import Repository
-from osmosis_platform.workspaces.models import ROLES, Workspace
-from osmosis_platform.workspaces.scope import by_name, by_repository
+from osmosis_platform.workspaces.models import Workspace
+from osmosis_platform.workspaces.scope import by_name, by_repository, check_role
 
 
 def platform(request: Request) -> Platform:
@@ -86,10 +86,7 @@ class WorkspaceScope:
 
     def require_role(self, minimum: str, to: str) -> None:
         """Raise Forbidden unless the caller is at least `minimum` (owner > admin > member); `to` completes the sentence."""
-        if ROLES.index(self.role) > ROLES.index(minimum):
-            raise Forbidden(
-                f"You need the {minimum} role in the workspace {self.workspace.name} to {to}; you are {self.role}."
-            )
+        check_role(self.role, minimum, self.workspace.name, to)
 
 
 def workspace_scope(

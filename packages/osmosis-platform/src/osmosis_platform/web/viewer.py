@@ -15,7 +15,8 @@ from osmosis_platform.accounts.models import BrowserSession, User
 from osmosis_platform.errors import NotFound, PlatformError
 from osmosis_platform.http.paging import Page
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.workspaces.models import Membership, Workspace
+from osmosis_platform.workspaces.models import ROLES, Membership, Workspace
+from osmosis_platform.workspaces.scope import check_role
 
 PAGE_SIZE = 50
 
@@ -27,7 +28,10 @@ ROOMS = (
     ("training", "Training runs"),
     ("models", "Models"),
     ("secrets", "Secrets"),
+    ("settings", "Settings"),
 )
+# Pages of the room "settings", and the role that each needs.
+SETTINGS = (("keys", "API keys", "member"),)
 
 
 class SignInNeeded(PlatformError):
@@ -79,6 +83,19 @@ class Viewer:
     def name(self) -> str:
         """The person's name."""
         return self.user.name
+
+    def may(self, minimum: str) -> bool:
+        """Whether the person is at least `minimum` (owner > admin > member)."""
+        return ROLES.index(self.role) <= ROLES.index(minimum)
+
+    def require_role(self, minimum: str, to: str) -> None:
+        """Raise Forbidden unless the person is at least `minimum`; `to` completes the sentence."""
+        check_role(self.role, minimum, self.workspace, to)
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """Address and title of the settings pages that the person may open."""
+        return [(key, label) for key, label, role in SETTINGS if self.may(role)]
 
 
 def viewer(workspace: str, platform: PlatformDep, person: SignedInDep) -> Viewer:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from osmosis_platform.errors import Forbidden, InvalidInput
 from osmosis_platform.repositories.models import Repository
-from osmosis_platform.workspaces.models import Membership, Workspace
+from osmosis_platform.workspaces.models import ROLES, Membership, Workspace
 
 _IDENTITY = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9._-]+")
 
@@ -62,3 +62,9 @@ def by_name(session: Session, user_id: str, name: str) -> Membership:
             code="WORKSPACE_SCOPE_HEADER_ACCESS_DENIED",
         )
     return membership
+
+
+def check_role(role: str, minimum: str, workspace: str, to: str) -> None:
+    """Raise Forbidden unless `role` is at least `minimum` (owner > admin > member); `to` completes the sentence."""
+    if ROLES.index(role) > ROLES.index(minimum):
+        raise Forbidden(f"You need the {minimum} role in the workspace {workspace} to {to}; you are {role}.")

@@ -1,4 +1,4 @@
-// Theme toggle, questions before something is stopped, selects that submit. Everything here is an improvement: pages work without.
+// Theme toggle, questions before something is stopped, copying. Everything here is an improvement: pages work without.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -23,6 +23,19 @@
   });
   system.addEventListener("change", announce);
   announce();
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const source = document.querySelector(button.dataset.copy);
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      button.textContent = "Copied";
+    } catch {
+      // No clipboard without HTTPS: the text is marked, ready for the keyboard.
+      getSelection().selectAllChildren(source);
+    }
+  });
 
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
