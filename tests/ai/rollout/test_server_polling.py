@@ -19,6 +19,7 @@ from osmosis_ai.rollout import (
     GraderContext,
     LocalBackend,
     RolloutSample,
+    RolloutStatus,
     get_rollout_context,
 )
 from osmosis_ai.rollout.server import app, create_rollout_server
@@ -261,6 +262,18 @@ async def test_each_poll_renews_the_lease(monkeypatch: pytest.MonkeyPatch) -> No
         while not rollout.ended:  # noqa: ASYNC110 - time is patched, so it never wakes by itself
             await asyncio.sleep(0)
     assert b"lease_expired" in await rollout.news()
+
+
+async def test_a_status_never_goes_back() -> None:
+    rollout = PolledRollouts(PollingRules()).open("r1")
+    seen = []
+    for status in ("running", "queued", "grading", "running"):
+        rollout.status_changed(RolloutStatus(status))
+        seen.append(rollout.status)
+    assert seen == ["running", "running", "grading", "grading"]
+    rollout.cancel()
+    rollout.status_changed(RolloutStatus.GRADING)
+    assert rollout.status == "cancelled"
 
 
 async def test_results_are_kept_for_a_while_only(connect: Any, backend: Any, run_gate: Gate) -> None:

@@ -64,8 +64,8 @@ class PolledRollout:
         return self.status not in _OPEN
 
     def status_changed(self, status: RolloutStatus) -> None:
-        """The rollout goes on to this status."""
-        if not self.ended and status != self.status:
+        """The rollout goes on to this status; it never goes back to an earlier one."""
+        if not self.ended and status in _OPEN[_OPEN.index(self.status) + 1 :]:
             self.status = status
             self._announce()
 
