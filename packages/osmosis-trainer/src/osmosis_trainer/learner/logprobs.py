@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from osmosis_trainer.learner.attention_masks import attention_mask
+from osmosis_trainer.learner.head import adjust_logits
 from osmosis_trainer.learner.packs import MicroBatch
 
 # Elements of one block of logits: 128 MiB in float32. The logits never exist all at once.
@@ -17,8 +19,8 @@ _BLOCK_ELEMENTS = 1 << 25
 def hidden_states(model: Any, batch: MicroBatch) -> Tensor:
     """Last hidden states [n * width, hidden] of the causal model's decoder."""
     mask: Any = batch.mask
-    if mask is not None and getattr(model.config, "layer_types", None):
-        mask = dict.fromkeys(model.config.layer_types, mask)
+    if mask is not None:
+        mask = attention_mask(model.config, mask, batch.positions, batch.positions, model.dtype)
     # use_cache must be off: with it, some models read restarted positions as packed sequences.
     out = model.base_model(
         input_ids=batch.ids, attention_mask=mask, position_ids=batch.positions, use_cache=False
@@ -37,21 +39,23 @@ def token_logprobs(model: Any, batch: MicroBatch, temperature: float) -> tuple[T
     block = max(1, _BLOCK_ELEMENTS // head.weight.shape[0])
     scale = temperature or 1.0
     if len(hidden) <= block:
-        return _block(hidden, batch.target, head, scale)
+        return _block(hidden, batch.target, head, model.config, scale)
     logprobs, entropies = [], []
     for begin in range(0, len(hidden), block):
         part = slice(begin, begin + block)
         # Recomputed in the backward pass: memory stays one block however many tokens are trained.
         logprob, entropy = checkpoint(
-            _block, hidden[part], batch.target[part], head, scale, use_reentrant=False
+            _block, hidden[part], batch.target[part], head, model.config, scale, use_reentrant=False
         )
         logprobs.append(logprob)
         entropies.append(entropy)
     return torch.cat(logprobs), torch.cat(entropies)
 
 
-def _block(hidden: Tensor, target: Tensor, head: Any, temperature: float) -> tuple[Tensor, Tensor]:
-    logits = head(hidden).float()
+def _block(
+    hidden: Tensor, target: Tensor, head: Any, config: Any, temperature: float
+) -> tuple[Tensor, Tensor]:
+    logits = adjust_logits(config, head(hidden)).float()
     if temperature != 1.0:
         logits = logits / temperature
     logprobs = torch.log_softmax(logits, -1)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from osmosis_trainer.errors import StateError, UnsupportedModelError
+from osmosis_trainer.learner import experts
 
 ADAPTER_FILE = "adapter_model.safetensors"
 
@@ -31,14 +32,10 @@ class LoraSettings:
 def attach(model: Any, settings: LoraSettings) -> Any:
     """Freeze `model` and put an adapter on all its linear layers except head and embeddings; returns the PEFT model.
 
-    Adapters on every layer, not attention alone, are what matches full training ("LoRA without regret", 2025).
-    Raises UnsupportedModelError for models whose weights are fused into 3-D parameters, which would be left untrained.
+    Adapters on every layer, not attention alone, are what matches full training ("LoRA without regret", 2025). Experts
+    that are fused into one 3-D parameter get matrices of rank r each; the router that picks them stays as it is. Raises
+    UnsupportedModelError where PEFT cannot adapt every linear layer.
     """
-    fused = [name for name, p in model.named_parameters() if p.dim() == 3 and "expert" in name]
-    if fused:
-        raise UnsupportedModelError(
-            f"{fused[0]} holds several experts in one tensor, which LoRA on linear layers would leave untrained"
-        )
     head = model.get_output_embeddings()
     targets = sorted(
         {
@@ -53,6 +50,7 @@ def attach(model: Any, settings: LoraSettings) -> Any:
         lora_dropout=0.0,
         bias="none",
         target_modules=targets,
+        target_parameters=_short_names(experts.fused(model)) or None,
         task_type="CAUSAL_LM",
     )
     if not targets:
@@ -62,9 +60,40 @@ def attach(model: Any, settings: LoraSettings) -> Any:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # peft 0.21 asks transformers for an attribute that was renamed; nothing a user could change.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        # Said where names of linear layers are taken for those of experts, which the check below refuses.
+        warnings.filterwarnings("ignore", "The following (rank|alpha)_pattern keys", RuntimeWarning)
         torch.manual_seed(settings.seed)
         peft_model = get_peft_model(model, config)
+    _require_adapters(peft_model.get_base_model(), settings)
     return peft_model.eval()
+
+
+def _require_adapters(base: Any, settings: LoraSettings) -> None:
+    """PEFT rewrites targets of some model types (old names of experts); nothing may be left out or get another rank."""
+    head = base.get_output_embeddings()
+    for name, module in base.named_modules():
+        inside = name.endswith(".base_layer") or ".lora_" in name
+        if isinstance(module, nn.Linear) and module is not head and not inside:
+            raise UnsupportedModelError(
+                f"PEFT puts no LoRA on {name} of a model of type {base.config.model_type!r}: it takes the layer's name "
+                "for that of fused experts; such a model cannot be trained in full"
+            )
+    for name, module in base.named_modules():
+        if set(getattr(module, "r", {}).values()) - {settings.rank}:
+            raise UnsupportedModelError(
+                f"PEFT gives {name} another rank than {settings.rank} in a model of type {base.config.model_type!r}"
+            )
+
+
+def _short_names(fused: dict[str, list[str]]) -> list[str]:
+    """The names of fused parameters without the part that differs from layer to layer."""
+    return sorted(
+        {
+            ".".join([*path.split(".")[-2:], parameter])
+            for path, parameters in fused.items()
+            for parameter in parameters
+        }
+    )
 
 
 def trainable(model: Any) -> dict[str, nn.Parameter]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.errors import NonFiniteLossError, UnsupportedModelError
+from osmosis_trainer.learner.head import adjust_logits
 from osmosis_trainer.learner.logprobs import token_logprobs
 from osmosis_trainer.learner.lora import trainable
 from osmosis_trainer.learner.losses import LossTerms, StepSize, TokenBatch, policy_loss
@@ -82,24 +83,18 @@ class Learner:
         self._recompute = recompute
         if recompute:
             wrap_layers(self.base.base_model)
-        if form != "padded" and self._has_windows():
-            # A prefix tree needs every token to see all its ancestors.
-            self.form = "padded"
-
-    def _has_windows(self) -> bool:
-        return "sliding_attention" in set(getattr(self.base.config, "layer_types", None) or [])
 
     def _check_head(self) -> None:
-        """Log-probabilities are computed from the head at sampled positions; make sure the model does nothing more."""
+        """Log-probabilities are computed from the head at sampled positions; make sure the model does nothing unknown."""
         ids = torch.arange(4, device=self._device)[None]
         with torch.no_grad():
             whole = self.base(input_ids=ids, use_cache=False).logits
             hidden = self.base.base_model(input_ids=ids, use_cache=False).last_hidden_state
-            ours = self.base.get_output_embeddings()(hidden)
+            ours = adjust_logits(self.base.config, self.base.get_output_embeddings()(hidden))
         if not torch.allclose(ours, whole, rtol=1e-4, atol=1e-4):
             raise UnsupportedModelError(
-                f"models of type {self.base.config.model_type!r} change the logits after the output head; "
-                "the local engine cannot train them exactly"
+                f"models of type {self.base.config.model_type!r} change the logits after the output head in a way "
+                "the local engine does not know, so it cannot train them exactly"
             )
 
     def forward_backward(self, rows: Sequence[TrainingRow], objective: Objective) -> dict[str, float]:

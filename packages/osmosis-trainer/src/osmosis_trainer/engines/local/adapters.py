@@ -21,13 +21,14 @@ _PREFIX = "base_model.model."
 class LoraWeights:
     """One immutable version of an adapter.
 
-    `modules` maps a module's path in the base model to (A [r, in], B [out, r]); the scale alpha/r is already in B.
-    `key` identifies the version in prefix caches.
+    `modules` maps a module's path in the base model to (A [r, in], B [out, r]); the scale alpha/r is already in B. Matrices
+    of the fused expert parameters named in `fused` stand under PEFT's wrapper paths (see `learner.experts`). `key` identifies the version in prefix caches.
     """
 
     name: str
     version: int
     modules: dict[str, tuple[Tensor, Tensor]]
+    fused: frozenset[str] = frozenset()
     compiled: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -44,7 +45,12 @@ def snapshot(model: Any, name: str, version: int, adapter: str = "default") -> L
             a = module.lora_A[adapter].weight.detach()
             b = module.lora_B[adapter].weight.detach() * module.scaling[adapter]
             modules[path.removeprefix(_PREFIX)] = (a.clone(), b)
-    return LoraWeights(name, version, modules)
+    fused = frozenset(model.peft_config[adapter].target_parameters or ())
+    return LoraWeights(name, version, modules, frozenset(map(_last, fused)))
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def read_folder(folder: Path, name: str, version: int, device: torch.device) -> LoraWeights:
@@ -65,7 +71,7 @@ def read_folder(folder: Path, name: str, version: int, device: torch.device) -> 
     for path, pair in halves.items():
         a, b = pair["lora_A"].float(), pair["lora_B"].float()
         modules[path] = (a, b * _scale(config, path, a.shape[0]))
-    return LoraWeights(name, version, modules)
+    return LoraWeights(name, version, modules, frozenset(map(_last, config.get("target_parameters") or ())))
 
 
 def _require_plain_lora(config: dict[str, Any], name: str, file: Path) -> None:
@@ -77,10 +83,24 @@ def _require_plain_lora(config: dict[str, Any], name: str, file: Path) -> None:
         raise UnsupportedModelError(
             f"adapter {name!r}: {file} uses DoRA, biases or modules_to_save; only plain LoRA matrices can be served"
         )
+    if config.get("target_parameters") and (config.get("rank_pattern") or config.get("alpha_pattern")):
+        raise UnsupportedModelError(
+            f"adapter {name!r}: {file} gives fused experts ranks of their own (rank_pattern or alpha_pattern); "
+            "only one rank and alpha for all can be served"
+        )
+
+
+def _is_fused(config: dict[str, Any], path: str) -> bool:
+    """Whether PEFT keeps matrices of fused experts at this path."""
+    module = path.replace(".base_layer", "")
+    owners = {target.rpartition(".")[0] for target in config.get("target_parameters") or ()}
+    return any(module == owner or module.endswith(f".{owner}") for owner in owners)
 
 
 def _scale(config: dict[str, Any], path: str, rank: int) -> float:
     alpha = config["lora_alpha"]
+    if _is_fused(config, path):
+        rank = config["r"]
     for pattern, value in (config.get("alpha_pattern") or {}).items():
         if path.endswith(pattern):
             alpha = value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,21 +13,23 @@ from osmosis_trainer.engines.local.forward import Decoder, Pass
 from osmosis_trainer.engines.local.fused import FusedDecoder, supports
 from osmosis_trainer.engines.local.modules import ModuleDecoder
 from osmosis_trainer.errors import UnsupportedModelError
+from osmosis_trainer.learner.attention_masks import sliding_window
 
 # Largest difference of log-probabilities to the model's own forward, by parameter type.
 _TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.bfloat16: 0.5, torch.float16: 0.1}
+_SHORT_WINDOW = 5
 
 
 def build_decoder(model: Any, max_context: int) -> Decoder:
     """The fastest decoder that reproduces the model's own log-probabilities.
 
-    Raises UnsupportedModelError when none does: sliding windows shorter than the context, linear attention, recurrent
-    state and other models whose keys and values are not one column per token.
+    Raises UnsupportedModelError when none does: linear attention, recurrent state and other models whose keys and values
+    are not one column per token.
     """
     config = model.config
-    _require_ordinary_attention(config, max_context)
+    _require_ordinary_attention(config)
     problems = []
-    if supports(config):
+    if supports(config, max_context):
         fused = FusedDecoder(model, max_context)
         gap = decoder_gap(fused, model)
         if gap <= _TOLERANCE[model.dtype]:
@@ -33,7 +37,7 @@ def build_decoder(model: Any, max_context: int) -> Decoder:
         problems.append(f"fused decoder off by {gap:.2g} nats")
     try:
         modules = ModuleDecoder(model)
-        gap = decoder_gap(modules, model)
+        gap = decoder_gap(modules, model, _SHORT_WINDOW)
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError) as error:
         # Whatever the model's code does with a cache it does not know; the reason is reported, not hidden.
         problems.append(f"{type(error).__name__}: {error}")
@@ -63,7 +67,7 @@ def new_cache(
     )
 
 
-def _require_ordinary_attention(config: Any, max_context: int) -> None:
+def _require_ordinary_attention(config: Any) -> None:
     if not getattr(config, "num_attention_heads", None):
         raise UnsupportedModelError(
             f"a model of type {config.model_type!r} has no attention heads; "
@@ -75,20 +79,30 @@ def _require_ordinary_attention(config: Any, max_context: int) -> None:
             f"a model of type {config.model_type!r} has {', '.join(sorted(kinds))} layers; "
             "the local engine samples models with ordinary attention only"
         )
-    window = getattr(config, "sliding_window", None)
-    if window and getattr(config, "use_sliding_window", True) and window < max_context:
-        raise UnsupportedModelError(
-            f"the model attends over a sliding window of {window} tokens; set max_context to at most {window}"
-        )
 
 
-def decoder_gap(decoder: Decoder, model: Any) -> float:
+def decoder_gap(decoder: Decoder, model: Any, window: int | None = None) -> float:
     """Largest difference of log-probabilities between a decoder and the model's own full forward.
 
-    Two rows of different length, a reused prefix and single-token passes: every path the sampler takes.
+    Two rows of different length, a reused prefix and single-token passes: every path the sampler takes. `window`
+    shortens the model's sliding windows meanwhile, so that these few tokens reach beyond them.
     """
-    with torch.inference_mode():
+    with torch.inference_mode(), _windows(model.config, window):
         return _decoder_gap(decoder, model)
+
+
+@contextmanager
+def _windows(config: Any, short: int | None) -> Iterator[None]:
+    """Sliding windows, where the model has them, are of `short` tokens inside the block."""
+    window = sliding_window(config)
+    if short is None or window is None:
+        yield
+        return
+    config.sliding_window = min(window, short)
+    try:
+        yield
+    finally:
+        config.sliding_window = window
 
 
 def _decoder_gap(decoder: Decoder, model: Any) -> float:

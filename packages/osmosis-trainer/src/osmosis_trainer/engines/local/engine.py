@@ -109,9 +109,7 @@ class LocalEngine:
             raise ConfigError(f"dtype is {dtype!r}; choose auto, {', '.join(_DTYPES)}")
         disable_progress_bar()  # a run log is no terminal
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=_DTYPES[dtype], attn_implementation="sdpa"
-        )
+        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=_DTYPES[dtype])
         return cls(model.to(device).eval().requires_grad_(False), tokenizer, settings)
 
     # -- sampling ----------------------------------------------------------------------------------------------------

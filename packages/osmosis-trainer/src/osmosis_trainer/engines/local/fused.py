@@ -17,7 +17,9 @@ from torch.nn import functional
 
 from osmosis_trainer.engines.local.adapters import LoraWeights
 from osmosis_trainer.engines.local.cache import KeyValueCache
+from osmosis_trainer.engines.local.expert_adapters import token_rows
 from osmosis_trainer.engines.local.forward import Pass
+from osmosis_trainer.learner.attention_masks import sliding_window
 
 FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 
@@ -52,17 +54,17 @@ class LayerLora:
     down: FusedLora | None
 
 
-def supports(config: Any) -> bool:
+def supports(config: Any, max_context: int) -> bool:
     """Whether this decoder can run models of this config (the weights still have to pass the load-time check)."""
     rope = getattr(config, "rope_parameters", None) or {}
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    window = sliding_window(config)
     return (
         config.model_type in FAMILIES
         and getattr(config, "hidden_act", "") == "silu"
         and rope.get("rope_type", "default") in ("default", "linear", "llama3", "yarn")
         and layer_types == {"full_attention"}
-        and (window is None or config.model_type in ("qwen2", "qwen3"))
+        and (window is None or window >= max_context)
         and not getattr(config, "mlp_bias", False)
     )
 
@@ -130,7 +132,7 @@ class FusedDecoder:
     def _logits(self, batch: Pass, cache: KeyValueCache) -> Tensor:
         n, w = batch.ids.shape
         groups: LoraGroups = [
-            (self._compile(weights), _token_rows(rows, w))
+            (self._compile(weights), token_rows(rows, w))
             for weights, rows in batch.adapters
             if weights is not None
         ]
@@ -291,13 +293,6 @@ def _add_lora(y: Tensor, x: Tensor, lora: FusedLora | None, rows: Tensor | None)
         y.addmm_(x @ down, up)
     else:
         y.index_add_(0, rows, (x[rows] @ down) @ up)
-
-
-def _token_rows(rows: Tensor | None, width: int) -> Tensor | None:
-    """Indices of all tokens of the given batch rows when tokens are laid out row by row."""
-    if rows is None or width == 1:
-        return rows
-    return (rows[:, None] * width + torch.arange(width, device=rows.device)).view(-1)
 
 
 def _repeat(x: Tensor, times: int) -> Tensor:

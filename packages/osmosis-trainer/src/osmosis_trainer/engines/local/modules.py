@@ -1,7 +1,8 @@
 """Any transformers causal model with ordinary attention, run through its own modules.
 
 Slower than the fused decoder, but it follows whatever the model's code does between the attention calls. Adapters are
-added by hooks on the linear modules, so several can share one pass and training is not disturbed.
+added by hooks on the linear modules and in place of fused experts, so several can share one pass and training is not
+disturbed.
 """
 
 from __future__ import annotations
@@ -13,26 +14,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from osmosis_trainer.engines.local.adapters import LoraWeights
 from osmosis_trainer.engines.local.cache import KeyValueCache
+from osmosis_trainer.engines.local.expert_adapters import AdaptedExperts, Groups, token_rows
 from osmosis_trainer.engines.local.forward import Pass
+from osmosis_trainer.learner import experts
+from osmosis_trainer.learner.attention_masks import attention_mask
 
 
 class ModuleDecoder:
-    """Runs passes through a twin of the model: its own modules, the same parameter storage."""
+    """Runs passes through a twin of the model: its own modules, the same parameters and config."""
 
     name = "modules"
 
     def __init__(self, model: Any) -> None:
-        shared = {id(p): p for p in model.parameters()} | {id(b): b for b in model.buffers()}
+        shared: dict[int, Any] = {id(model.config): model.config}
+        shared |= {id(p): p for p in model.parameters()} | {id(b): b for b in model.buffers()}
         self._model = copy.deepcopy(model, shared).eval()
         forward = inspect.signature(self._model.forward).parameters
         self._cache_argument = "cache" if "cache" in forward else "past_key_values"
-        self._mask_per_type = bool(getattr(model.config, "layer_types", None))
-        self._groups: list[tuple[LoraWeights, Tensor | None]] = []
+        self._groups: Groups = []
+        self._rows = 0
         for path, module in self._model.named_modules():
             if isinstance(module, nn.Linear):
                 module.register_forward_hook(self._hook(path))
+        for path, parameters in experts.fused(self._model).items():
+            parent, _, name = path.rpartition(".")
+            module = self._model.get_submodule(path)
+            stand_in = AdaptedExperts(path, parameters, module, lambda: (self._groups, self._rows))
+            setattr(self._model.get_submodule(parent), name, stand_in)
 
     def _hook(self, path: str) -> Any:
         def add(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -44,7 +53,9 @@ class ModuleDecoder:
                 if rows is None:
                     output = output + (inputs[0] @ down.T) @ up.T
                 else:
-                    output = output.index_add(0, rows, (inputs[0][rows] @ down.T) @ up.T)
+                    # Layers inside a mixture of experts get tokens row after row instead of [n, w].
+                    places = token_rows(rows, inputs[0].shape[0] // self._rows)
+                    output = output.index_add(0, places, (inputs[0][places] @ down.T) @ up.T)
             return output
 
         return add
@@ -57,10 +68,11 @@ class ModuleDecoder:
     def _logits(self, batch: Pass, cache: KeyValueCache) -> Tensor:
         n, _ = batch.ids.shape
         device = batch.ids.device
+        self._rows = n
         self._groups = [(weights, rows) for weights, rows in batch.adapters if weights is not None]
-        mask: Any = torch.arange(batch.span, device=device) <= batch.columns[:, None, :, None]
-        if self._mask_per_type:
-            mask = dict.fromkeys(self._model.config.layer_types, mask)
+        keys = torch.arange(batch.span, device=device)
+        past = keys <= batch.columns[:, None, :, None]
+        mask = attention_mask(self._model.config, past, batch.columns, keys[None], self._model.dtype)
         arguments = {self._cache_argument: _PassCache(batch, cache)}
         hidden = self._model(
             input_ids=batch.ids, position_ids=batch.columns, attention_mask=mask, use_cache=True, **arguments
