@@ -27,6 +27,7 @@ from osmosis_platform.rollouts.models import Rollout
 from osmosis_platform.runs.models import Run, RunArtifact, RunAttempt, RunMetric
 from osmosis_platform.runs.service import log
 from osmosis_platform.settings import Settings
+from osmosis_platform.workspaces.invites import create_invite
 from osmosis_platform.workspaces.models import Membership, Workspace
 
 ARGS = [
@@ -74,6 +75,8 @@ class Site:
             "models": "/acme/models",
             "secrets": "/acme/secrets",
             "keys": "/acme/settings/keys",
+            "members": "/acme/settings/members",
+            "invite": f"/invite?token={ids['invite']}",
             "tokens": "/account/tokens",
             "error": "/acme/training/no-such-run",
             "device": "/device?code=ABCD-EFGH",
@@ -210,7 +213,12 @@ def seed(site: Site) -> None:
         fresh = Workspace(name="fresh")
         session.add_all([acme, fresh])
         session.flush()
-        session.add_all([Membership(workspace_id=w.id, user_id=user.id, role="owner") for w in (acme, fresh)])
+        entered = [Membership(workspace_id=w.id, user_id=user.id, role="owner") for w in (acme, fresh)]
+        session.add_all(entered)
+        for name, role in ((HOSTILE[:120], "admin"), (LONG, "member")):
+            colleague = create_user(session, email=f"{role}-{LONG}@example.com", name=name)
+            session.add(Membership(workspace_id=acme.id, user_id=colleague.id, role=role))
+        site.ids["invite"] = create_invite(session, entered[0], f"new-{LONG}@example.com", "admin")[1]
         repository = Repository(workspace_id=acme.id, full_name="acme/agents", identity="acme/agents")
         base = session.query(BaseModel).filter_by(name="osmosis/tiny-multiply").first()
         base = base or BaseModel(name="osmosis/tiny-multiply", description="A toy for the demo and the tests")

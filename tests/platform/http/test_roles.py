@@ -22,6 +22,8 @@ from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.dev_servers.models import DevServer
 from osmosis_platform.inference.keys import create_key
 from osmosis_platform.runs.models import Run, RunAttempt, RunSample
+from osmosis_platform.workspaces.invites import create_invite
+from osmosis_platform.workspaces.service import membership_of
 
 PEOPLE = ("ada", "amy", "max", "eve", "nobody")  # owner, admin, member, outsider, no credentials
 
@@ -170,6 +172,17 @@ PAGES = {
     "POST /account/tokens": Row("person", 201, form={"name": "ci"}),
     "POST /account/tokens/{token_id}/revoke": Row("person", 303, path={"token_id": "OWN_TOKEN"}, form={}),
     "GET /{workspace}/settings": member(303),
+    "GET /{workspace}/settings/members": member(),
+    "POST /{workspace}/settings/members/invites": Row("admin", 201, form={"email": "new@example.com"}),
+    "POST /{workspace}/settings/members/invites/{invite_id}/withdraw": Row(
+        "admin", 303, path={"invite_id": "PENDING"}, form={}
+    ),
+    "POST /{workspace}/settings/members/{user_id}/role": Row(
+        "admin", 303, path={"user_id": "MAX"}, form={"role": "member"}
+    ),
+    "POST /{workspace}/settings/members/{user_id}/remove": member(404, path={"user_id": "none"}, form={}),
+    "GET /invite": Row("public", query="token=LINK"),
+    "POST /invite": Row("public", 404, form={"token": "none"}),
     "GET /{workspace}/settings/keys": member(),
     "POST /{workspace}/settings/keys": Row("admin", 201, form={"name": "ci"}),
     "POST /{workspace}/settings/keys/{key_id}/revoke": Row("admin", 303, path={"key_id": "API_KEY"}, form={}),
@@ -286,6 +299,11 @@ def stage(platform: Platform, workshop: Any) -> Iterator[Stage]:
         session.add(server)
         session.flush()
         values["LORA"], values["SERVER"] = lora.id, server.id
+        values["MAX"] = town.max.user.id
+        ada_in = membership_of(session, town.acme.id, town.ada.user.id)
+        assert ada_in is not None
+        values["LINK"] = create_invite(session, ada_in, "", "member")[1]
+        values["PENDING"] = create_invite(session, ada_in, "later@example.com", "member")[0].id
         values["API_KEY"] = create_key(session, town.acme.id, town.ada.user, "ci")[0].id
     yield Stage(clients, csrf, tokens, values, submit)
     for client in clients.values():

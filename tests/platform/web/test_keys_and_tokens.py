@@ -109,5 +109,5 @@ def test_somebody_without_workspace_has_tokens(browser: Callable[[str], Any], pl
 def test_settings_lead_to_their_first_page(browser: Callable[[str], Any]) -> None:
     page = browser("max").get("/acme/settings")
     assert page.status_code == 200
-    assert '<a href="/acme/settings/keys" aria-current="page">API keys</a>' in page.text
+    assert '<a href="/acme/settings/members" aria-current="page">Members</a>' in page.text
     assert '<a href="/acme/settings" aria-current="page">Settings</a>' in page.text

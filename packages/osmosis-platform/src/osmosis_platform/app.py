@@ -36,7 +36,7 @@ from osmosis_platform.training import api as training_api
 from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
 from osmosis_platform.workspaces import api as workspaces_api
-from osmosis_platform.workspaces import settings_views
+from osmosis_platform.workspaces import invite_views, member_views, settings_views
 from osmosis_platform.workspaces import views as workspaces_views
 
 APIS: tuple[APIRouter, ...] = (
@@ -58,15 +58,17 @@ APIS: tuple[APIRouter, ...] = (
 # After the APIs: a page's address begins with the name of a workspace, which could be any word.
 PAGES: tuple[APIRouter, ...] = (
     accounts_views.router,
+    token_views.router,
+    invite_views.router,
     workspaces_views.router,
     datasets_views.router,
     rollouts_views.router,
     runs_views.router,
     adapters_views.router,
     secrets_views.router,
-    token_views.router,
     inference_views.router,
     settings_views.router,
+    member_views.router,
 )
 
 

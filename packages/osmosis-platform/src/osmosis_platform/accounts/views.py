@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from osmosis_platform.accounts import device, sessions
+from osmosis_platform.context import Platform
 from osmosis_platform.errors import Forbidden, PlatformError
 from osmosis_platform.http.scope import PlatformDep, client_address
 from osmosis_platform.web.pages import render
@@ -71,7 +72,12 @@ def sign_in(
     except PlatformError as error:
         data = {"error": error.message, "email": email, "next": safe_target(next)}
         return render(request, "sign_in.html", data, status=error.status)
-    response = RedirectResponse(safe_target(next), status_code=303)
+    return enter(platform, signed, safe_target(next))
+
+
+def enter(platform: Platform, signed: sessions.SignedIn, target: str) -> Response:
+    """To a page of the platform, with the cookie of a fresh session."""
+    response = RedirectResponse(target, status_code=303)
     response.set_cookie(
         sessions.COOKIE,
         signed.cookie,

@@ -31,7 +31,10 @@ ROOMS = (
     ("settings", "Settings"),
 )
 # Pages of the room "settings", and the role that each needs.
-SETTINGS = (("keys", "API keys", "member"),)
+SETTINGS = (
+    ("members", "Members", "member"),
+    ("keys", "API keys", "member"),
+)
 
 
 class SignInNeeded(PlatformError):
@@ -52,14 +55,24 @@ class SignedIn:
     session: BrowserSession
 
 
-def signed_in(request: Request, platform: PlatformDep) -> SignedIn:
-    """The person behind the session cookie; raises SignInNeeded."""
+def perhaps_signed_in(request: Request, platform: PlatformDep) -> SignedIn | None:
+    """The person behind the session cookie, if there is one."""
     cookie = request.cookies.get(sessions.COOKIE)
     if cookie:
         with platform.database.read() as session:
             found = sessions.find_session(session, cookie)
             if found is not None:
                 return SignedIn(found.user, found)
+    return None
+
+
+VisitorDep = Annotated[SignedIn | None, Depends(perhaps_signed_in)]
+
+
+def signed_in(request: Request, person: VisitorDep) -> SignedIn:
+    """The person behind the session cookie; raises SignInNeeded."""
+    if person is not None:
+        return person
     query = request.url.query
     raise SignInNeeded(f"{request.url.path}?{query}" if query else request.url.path)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.audit.models import AuditEvent
 from osmosis_platform.audit.service import record
+from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, Forbidden, InvalidInput, NotFound
 from osmosis_platform.repositories.models import Repository
-from osmosis_platform.workspaces.models import ROLES, Membership, Workspace
+from osmosis_platform.workspaces.models import ROLES, Invite, Membership, Workspace
 
 MAX_NAME = 63
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -30,6 +31,7 @@ RESERVED = frozenset(
         "docs",
         "git",
         "health",
+        "invite",
         "login",
         "logout",
         "metrics",
@@ -132,7 +134,7 @@ def add_member(
     `by` is None for the administrator at the machine, who may do everything.
     """
     if by is not None:
-        _check_role(role, by)
+        check_may_manage(role, by)
     if membership_of(session, workspace_id, user.id) is not None:
         raise Conflict(f"{user.email} is a member already.", code="MEMBER_EXISTS")
     membership = Membership(workspace_id=workspace_id, user_id=user.id, role=role)
@@ -146,10 +148,14 @@ def add_member(
 def set_role(session: Session, workspace_id: str, user_id: str, role: str, *, by: Membership) -> Membership:
     """Change a member's role; the last owner stays one. Raises NotFound, Forbidden or Conflict."""
     membership = _member(session, workspace_id, user_id)
-    _check_role(role, by)
-    _check_role(membership.role, by)
-    if membership.role == "owner" and role != "owner":
+    check_may_manage(role, by)
+    check_may_manage(membership.role, by)
+    if membership.role == role:
+        return membership
+    if membership.role == "owner":
         _keep_an_owner(session, workspace_id)
+    if ROLES.index(role) > ROLES.index(membership.role):
+        _withdraw_invites(session, membership)
     record(
         session,
         "member.role",
@@ -167,9 +173,10 @@ def remove_member(session: Session, workspace_id: str, user_id: str, *, by: Memb
     """Take a person out, or leave. The last owner cannot go. Raises NotFound, Forbidden or Conflict."""
     membership = _member(session, workspace_id, user_id)
     if user_id != by.user_id:
-        _check_role(membership.role, by)
+        check_may_manage(membership.role, by)
     if membership.role == "owner":
         _keep_an_owner(session, workspace_id)
+    _withdraw_invites(session, membership)
     session.delete(membership)
     record(session, "member.remove", _email(session, user_id), user_id=by.user_id, workspace_id=workspace_id)
 
@@ -201,7 +208,8 @@ def _member(session: Session, workspace_id: str, user_id: str) -> Membership:
     return membership
 
 
-def _check_role(role: str, by: Membership) -> None:
+def check_may_manage(role: str, by: Membership) -> None:
+    """Raise unless `by` may give or take this role: InvalidInput for a word that is none, else Forbidden."""
     if role not in ROLES:
         raise InvalidInput(f"A role is one of {', '.join(ROLES)}.", field="role")
     if by.role == "member":
@@ -210,7 +218,22 @@ def _check_role(role: str, by: Membership) -> None:
         raise Forbidden(f"You need the {role} role yourself to manage an {role}.")
 
 
+def _withdraw_invites(session: Session, membership: Membership) -> None:
+    """A link made with rights that its maker has lost must not lead back to them."""
+    session.execute(
+        update(Invite)
+        .where(
+            Invite.workspace_id == membership.workspace_id,
+            Invite.creator_id == membership.user_id,
+            Invite.ended_at.is_(None),
+        )
+        .values(ended_at=utc_now())
+    )
+
+
 def _keep_an_owner(session: Session, workspace_id: str) -> None:
+    # Two owners who leave at the same moment wait for each other here.
+    session.get_one(Workspace, workspace_id, with_for_update=True)
     owners = session.scalar(
         select(func.count())
         .select_from(Membership)
