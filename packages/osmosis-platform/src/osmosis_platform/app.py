@@ -10,6 +10,7 @@ from osmosis_platform.accounts import token_views
 from osmosis_platform.accounts import views as accounts_views
 from osmosis_platform.adapters import api as adapters_api
 from osmosis_platform.adapters import views as adapters_views
+from osmosis_platform.audit import views as audit_views
 from osmosis_platform.benchmarks import api as benchmarks_api
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets import api as datasets_api
@@ -69,6 +70,7 @@ PAGES: tuple[APIRouter, ...] = (
     inference_views.router,
     settings_views.router,
     member_views.router,
+    audit_views.router,
 )
 
 

@@ -34,6 +34,7 @@ ROOMS = (
 SETTINGS = (
     ("members", "Members", "member"),
     ("keys", "API keys", "member"),
+    ("audit", "Audit log", "admin"),
 )
 
 
