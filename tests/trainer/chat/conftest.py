@@ -23,6 +23,24 @@ LLAMA_SPECIAL = (
     "<|eom_id|>",
     "<|python_tag|>",
 )
+MISTRAL_SPECIAL = (
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[CALL_ID]",
+    "[ARGS]",
+    "[TOOL_RESULTS]",
+    "[TOOL_CONTENT]",
+    "[/TOOL_RESULTS]",
+    "[THINK]",
+    "[/THINK]",
+)
 TEXT = [
     "What is 6 times 7? The answer is 42.",
     'assistant user system {"name": "multiply", "arguments": {"a": 6, "b": 7}}',
@@ -34,6 +52,8 @@ FAMILIES = {
     "qwen2_5": (("<|endoftext|>", "<|im_start|>", "<|im_end|>"), QWEN_MARKS[:2], "<|im_end|>", None),
     "qwen3_instruct_2507": (("<|endoftext|>", "<|im_start|>", "<|im_end|>"), QWEN_MARKS, "<|im_end|>", None),
     "qwen3_5_think": (("<|endoftext|>", "<|im_start|>", "<|im_end|>"), QWEN_MARKS, "<|im_end|>", None),
+    "hermes": (("<|endoftext|>", "<|im_start|>", "<|im_end|>"), QWEN_MARKS[:4], "<|im_end|>", None),
+    "qwen3_6": (("<|endoftext|>", "<|im_start|>", "<|im_end|>"), QWEN_MARKS, "<|im_end|>", None),
     "llama3_1": (LLAMA_SPECIAL, (), "<|eot_id|>", "<|begin_of_text|>"),
     "phi3": (
         ("<s>", "<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
@@ -41,13 +61,46 @@ FAMILIES = {
         "<|endoftext|>",
         "<s>",
     ),
+    "phi4_mini": (
+        ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
+        (),
+        "<|endoftext|>",
+        None,
+    ),
+    "mistral": (MISTRAL_SPECIAL, (), "</s>", "<s>"),
+    "mistral_v3": (MISTRAL_SPECIAL, (), "</s>", "<s>"),
+    "gemma3": (("<pad>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"), (), "<eos>", "<bos>"),
+    "gemma4_v5": (
+        ("<pad>", "<bos>", "<eos>", "<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>"),
+        (),
+        "<eos>",
+        "<bos>",
+    ),
+    "gptoss": (
+        (
+            "<|startoftext|>",
+            "<|return|>",
+            "<|start|>",
+            "<|channel|>",
+            "<|message|>",
+            "<|end|>",
+            "<|call|>",
+        ),
+        (),
+        "<|return|>",
+        "<|startoftext|>",
+    ),
 }
+OWN_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def template_of(family: str) -> str:
-    """Our own template, or the one TRL ships for the family."""
+    """Our own template, one in the family's style beside these tests, or the one TRL ships for it."""
     if family == "tiny":
         return chat_template()
+    own = OWN_TEMPLATES / f"{family}.jinja"
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
     return (Path(trl.__file__).parent / "chat_templates" / f"{family}.jinja").read_text(encoding="utf-8")
 
 

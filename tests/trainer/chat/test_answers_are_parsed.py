@@ -104,16 +104,88 @@ def test_bare_calls(
     assert read(codec_of("llama3_1"), text) == (outcome, None, content, calls)
 
 
-def test_xml_calls_take_types_from_the_schema(codec_of: Callable[[str], ChatCodec]) -> None:
-    """Qwen3.5's generation prompt opens the think block itself."""
+LISTED = '[TOOL_CALLS] [{"name": "multiply", "arguments": {"a": 6, "b": 7}, "id": "abcdefgh1"}]'
+NAMED = '[TOOL_CALLS]multiply[CALL_ID]abcdefgh1[ARGS]{"a": 6, "b": 7}'
+
+
+@pytest.mark.parametrize("family", ["mistral", "mistral_v3"])
+@pytest.mark.parametrize(
+    ("text", "outcome", "reasoning", "content", "calls"),
+    [
+        (LISTED + "</s>", "tool_calls", None, None, SIX_SEVEN),
+        (NAMED + "</s>", "tool_calls", None, None, SIX_SEVEN),
+        ("Let me see." + NAMED + NAMED + "</s>", "tool_calls", None, "Let me see.", SIX_SEVEN * 2),
+        ('[TOOL_CALLS]multiply[ARGS]{"a": 6, "b": 7}', "tool_calls", None, None, SIX_SEVEN),
+        (f"[THINK]maybe {NAMED}[/THINK]No.</s>", "text", f"maybe {NAMED}", "No.", []),
+        ("[THINK]hm[/THINK]" + LISTED, "tool_calls", "hm", None, SIX_SEVEN),
+        ("[THINK]hm", "unclosed_reasoning", "hm", "", []),
+        ("[TOOL_CALLS] []", "malformed_tool_call", None, "[TOOL_CALLS] []", []),
+        (NAMED.replace("}", ""), "malformed_tool_call", None, NAMED.replace("}", ""), []),
+        (
+            NAMED.replace("multiply", "product"),
+            "unknown_tool",
+            None,
+            NAMED.replace("multiply", "product"),
+            [],
+        ),
+        ("It is 42.</s>", "text", None, "It is 42.", []),
+    ],
+)
+def test_mistral_calls(
+    codec_of: Callable[[str], ChatCodec],
+    family: str,
+    text: str,
+    outcome: str,
+    reasoning: str | None,
+    content: str | None,
+    calls: list[Any],
+) -> None:
+    assert read(codec_of(family), text) == (outcome, reasoning, content, calls)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        (LISTED, ["abcdefgh1"]),
+        (NAMED, ["abcdefgh1"]),
+        (NAMED + NAMED, ["abcdefgh1", "1aaaaaaaa"]),
+        (NAMED.replace("abcdefgh1", "call-1"), ["0aaaaaaaa"]),
+        (NAMED.replace("[CALL_ID]abcdefgh1", ""), ["0aaaaaaaa"]),
+    ],
+)
+def test_results_name_the_id_that_the_model_wrote(
+    codec_of: Callable[[str], ChatCodec], text: str, ids: list[str]
+) -> None:
+    """Only ids that are new and of the family's shape are taken over; the prompt that follows shows them."""
+    codec = codec_of("mistral")
+    message = codec.parse(codec.template.ids(text), TOOLS, name_call=lambda i: f"{i}{'a' * 31}")
+    assert [call.id for call in message.tool_calls] == ids
+    results = [{"role": "tool", "tool_call_id": call_id, "content": "42"} for call_id in ids]
+    prompt = codec.decode_raw(
+        codec.render([{"role": "user", "content": "?"}, message.to_message(), *results], TOOLS)
+    )
+    assert all(f"[TOOL_RESULTS]{call_id}[TOOL_CONTENT]" in prompt for call_id in ids)
+
+
+@pytest.mark.parametrize("family", ["hermes", "qwen2_5", "qwen3"])
+def test_families_of_tagged_calls(codec_of: Callable[[str], ChatCodec], family: str) -> None:
+    own_id = CALL.replace('"name"', '"id": "abcdefgh1", "name"')
+    message = codec_of(family).parse(codec_of(family).template.ids(own_id + "<|im_end|>"), TOOLS)
+    assert [(c.name, json.loads(c.arguments)) for c in message.tool_calls] == SIX_SEVEN
+    assert message.tool_calls[0].id.startswith("call_")
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_think", "qwen3_6"])
+def test_xml_calls_take_types_from_the_schema(codec_of: Callable[[str], ChatCodec], family: str) -> None:
+    """The generation prompt of Qwen3.5 and Qwen3.6 opens the think block itself."""
     text = (
         "easy\n</think>\n\n<tool_call>\n<function=multiply>\n<parameter=a>\n6\n</parameter>\n<parameter=b>\n7\n</parameter>\n"
         "<parameter=note>\n12\nlines\n</parameter>\n</function>\n</tool_call><|im_end|>"
     )
     expected = [("multiply", {"a": 6, "b": 7, "note": "12\nlines"})]
-    assert read(codec_of("qwen3_5_think"), text) == ("tool_calls", "easy", None, expected)
+    assert read(codec_of(family), text) == ("tool_calls", "easy", None, expected)
     broken = text.replace("</function>", "")
-    assert read(codec_of("qwen3_5_think"), broken)[0] == "malformed_tool_call"
+    assert read(codec_of(family), broken)[0] == "malformed_tool_call"
 
 
 def test_tool_call_ids_are_unique_and_can_be_given(tiny: ChatCodec) -> None:

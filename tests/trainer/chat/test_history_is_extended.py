@@ -9,6 +9,7 @@ import pytest
 
 from osmosis_trainer.chat import ChatCodec, ChatTemplateError, KnownTurn
 from osmosis_trainer.chat.messages import Message, normalise_messages
+from osmosis_trainer.errors import ConfigError
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -56,6 +57,21 @@ PLAIN = [
     {"role": "user", "content": "Bye"},
 ]
 
+
+def nine(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with call ids of nine characters, the only ones that Mistral's templates take."""
+    message = dict(message)
+    if "tool_calls" in message:
+        message["tool_calls"] = [
+            {**c, "id": c["id"].replace("_", "00000")[-9:]} for c in message["tool_calls"]
+        ]
+    if "tool_call_id" in message:
+        message["tool_call_id"] = message["tool_call_id"].replace("_", "00000")[-9:]
+    return message
+
+
+NINE = [nine(message) for message in CALLS]
+
 CASES = [
     ("tiny", CALLS, [TOOL]),
     ("tiny", PLAIN, []),
@@ -63,6 +79,14 @@ CASES = [
     ("qwen3", CALLS, [TOOL]),
     ("qwen3", PLAIN, []),
     ("qwen3_instruct_2507", CALLS, [TOOL]),
+    ("hermes", CALLS, [TOOL]),
+    ("hermes", PLAIN, []),
+    ("mistral", NINE, [TOOL]),
+    ("mistral", PLAIN, []),
+    ("mistral_v3", NINE[1:6], [TOOL]),
+    ("mistral_v3", PLAIN[1:], []),
+    ("gemma3", PLAIN, []),
+    ("phi4_mini", PLAIN, []),
     ("llama3_1", SINGLE, [TOOL]),
     ("llama3_1", PLAIN, []),
     ("phi3", PLAIN, []),
@@ -170,9 +194,22 @@ def test_earlier_reasoning_stays_in_the_extended_prompt(codec_of: Callable[[str]
     assert "hm" not in codec.decode_raw(codec.render(PLAIN[:4]))
 
 
-def test_a_template_without_tools_refuses_them(codec_of: Callable[[str], ChatCodec]) -> None:
+@pytest.mark.parametrize("family", ["phi3", "phi4_mini", "gemma3"])
+def test_a_template_without_tools_refuses_them(codec_of: Callable[[str], ChatCodec], family: str) -> None:
     with pytest.raises(ChatTemplateError, match="no place for tools"):
-        codec_of("phi3").render(PLAIN[:2], [TOOL])
+        codec_of(family).render(PLAIN[:2], [TOOL])
+
+
+def test_tools_are_refused_where_calls_could_not_be_read(codec_of: Callable[[str], ChatCodec]) -> None:
+    codec = codec_of("gemma4_v5")
+    assert codec.render(PLAIN[:2])
+    with pytest.raises(ChatTemplateError, match="in a format that cannot be read"):
+        codec.render(PLAIN[:2], [TOOL])
+
+
+def test_answers_in_channels_are_refused(codec_of: Callable[[str], ChatCodec]) -> None:
+    with pytest.raises(ConfigError, match="channels"):
+        codec_of("gptoss")
 
 
 def test_a_late_system_message_is_refused_where_the_template_would_drop_it(
@@ -185,9 +222,14 @@ def test_a_late_system_message_is_refused_where_the_template_would_drop_it(
 
 
 def test_stop_ids_come_from_template_and_vocabulary(codec_of: Callable[[str], ChatCodec]) -> None:
-    stops = {family: set(codec_of(family).template.stop_texts) for family in ("tiny", "llama3_1", "phi3")}
+    stops = {
+        family: set(codec_of(family).template.stop_texts)
+        for family in ("tiny", "llama3_1", "phi3", "mistral", "gemma3")
+    }
     assert stops == {
         "tiny": {"<|im_end|>", "<|endoftext|>"},
         "llama3_1": {"<|eot_id|>", "<|eom_id|>"},
         "phi3": {"<|end|>", "<|endoftext|>"},
+        "mistral": {"</s>"},
+        "gemma3": {"<end_of_turn>", "<eos>"},
     }

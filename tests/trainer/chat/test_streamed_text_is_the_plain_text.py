@@ -18,6 +18,7 @@ TOOLS: list[dict[str, Any]] = [
 PIECES = [
     "<tool_call>", "</tool_call>", '{"name": "f", "arguments": {}}', '{"name": "f", "parameters": {}}', "<think>",
     "</think>", "<thi", "<tool", " ", "\n", "hé", "stop", "st", "日本", "🙂", "{", ";", "<|python_tag|>",
+    "[THINK]", "[/THINK]", "[THI", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "f", "{}",
 ]  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def play(codec: ChatCodec, ids: list[int], tools: list[Any], stops: list[str]) -
     return "".join(d.content for d in deltas), "".join(d.reasoning for d in deltas), message, stream.stopped
 
 
-@pytest.mark.parametrize("family", ["tiny", "llama3_1", "qwen3_5_think"])
+@pytest.mark.parametrize("family", ["tiny", "llama3_1", "qwen3_5_think", "mistral"])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pieces=st.lists(st.sampled_from(PIECES), max_size=8),

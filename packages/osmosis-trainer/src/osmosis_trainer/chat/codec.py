@@ -82,20 +82,20 @@ class ChatCodec:
         reading = self._read(split.rest, offered)
         if reading.outcome is not ParseOutcome.TOOL_CALLS:
             return ParsedMessage(reading.content, split.reasoning, (), reading.outcome)
-        namer = name_call or (lambda _: uuid.uuid4().hex)
+        ids = self._call_ids(reading, name_call or (lambda _: uuid.uuid4().hex))
         calls = tuple(
-            ToolCall(self._call_id(namer(i)), call.name, json.dumps(call.arguments, ensure_ascii=False))
-            for i, call in enumerate(reading.calls)
+            ToolCall(call_id, call.name, json.dumps(call.arguments, ensure_ascii=False))
+            for call_id, call in zip(ids, reading.calls, strict=True)
         )
         return ParsedMessage(reading.content or None, split.reasoning, calls, reading.outcome)
 
     def split(self, text: str) -> Split:
         """Reasoning and the rest of a whole answer."""
-        return split_reasoning(text, self.template.opens_reasoning)
+        return split_reasoning(text, self.template.opens_reasoning, self.template.think_marks)
 
     def split_growing(self, text: str, offers_tools: bool) -> Split:
         """Reasoning and content of an unfinished answer as far as they can no longer change."""
-        split = split_growing(text, self.template.opens_reasoning)
+        split = split_growing(text, self.template.opens_reasoning, self.template.think_marks)
         rest = split.rest
         if offers_tools:
             rest = rest[: self.template.tool_format.safe_length(rest)].rstrip()
@@ -109,6 +109,15 @@ class ChatCodec:
             return Reading(ParseOutcome.UNKNOWN_TOOL, text)
         return reading
 
-    def _call_id(self, digits: str) -> str:
+    def _call_ids(self, reading: Reading, namer: CallNamer) -> list[str]:
+        """The calls' ids: the model's own where its family writes ids and this one is in order, else new ones."""
         length = self.template.tool_format.id_length
-        return digits[:length] if length else f"call_{digits[:24]}"
+        ids: list[str] = []
+        for i, call in enumerate(reading.calls):
+            digits = namer(i)
+            own = call.id or ""
+            if length and len(own) == length and own.isalnum() and own.isascii() and own not in ids:
+                ids.append(own)
+            else:
+                ids.append(digits[:length] if length else f"call_{digits[:24]}")
+        return ids

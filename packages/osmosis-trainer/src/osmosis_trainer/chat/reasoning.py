@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from osmosis_trainer.chat.template import THINK_CLOSE, THINK_OPEN
+from osmosis_trainer.chat.template import THINK_MARKS
 from osmosis_trainer.chat.tool_formats import held_suffix
 
 
@@ -17,27 +17,29 @@ class Split:
     closed: bool = True
 
 
-def split_reasoning(text: str, already_open: bool) -> Split:
+def split_reasoning(text: str, already_open: bool, marks: tuple[str, str] = THINK_MARKS) -> Split:
     """Split a whole answer; `already_open` when the prompt ended with an opening think mark."""
+    opening, closing = marks
     body = text.lstrip()
-    if body.startswith(THINK_OPEN):
-        body = body.removeprefix(THINK_OPEN)
+    if body.startswith(opening):
+        body = body.removeprefix(opening)
     elif not already_open:
         return Split(None, text)
-    reasoning, closed, rest = body.partition(THINK_CLOSE)
+    reasoning, closed, rest = body.partition(closing)
     return Split(reasoning.strip(), rest.lstrip(), bool(closed))
 
 
-def split_growing(text: str, already_open: bool) -> Split:
+def split_growing(text: str, already_open: bool, marks: tuple[str, str] = THINK_MARKS) -> Split:
     """Split the beginning of an answer, leaving out whatever its next token could turn into something else."""
+    opening, closing = marks
     body = text.lstrip()
-    if not already_open and len(body) < len(THINK_OPEN) and THINK_OPEN.startswith(body):
+    if not already_open and len(body) < len(opening) and opening.startswith(body):
         return Split(None, "")
-    split = split_reasoning(text, already_open)
+    split = split_reasoning(text, already_open, marks)
     if split.closed or split.reasoning is None:
         return split
-    body = body.removeprefix(THINK_OPEN)
-    if already_open and len(body) < len(THINK_OPEN) and THINK_OPEN.startswith(body):
+    body = body.removeprefix(opening)
+    if already_open and len(body) < len(opening) and opening.startswith(body):
         return Split("", "", False)
-    sure = body[: len(body) - held_suffix(body, THINK_CLOSE)]
+    sure = body[: len(body) - held_suffix(body, closing)]
     return Split(sure.strip(), "", False)

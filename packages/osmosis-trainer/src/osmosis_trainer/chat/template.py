@@ -39,7 +39,13 @@ STOP_TOKENS = (
     "<|return|>",
     "<|call|>",
 )
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+THINK_MARKS = ("<think>", "</think>")
+# Magistral's, where the tokenizer has them.
+BRACKET_THINK_MARKS = ("[THINK]", "[/THINK]")
+# A message per channel, each with an end of its own: what ends an answer cannot be told by a token.
+_CHANNEL = "<|channel|>"
+# What templates hold of families whose calls `tool_formats` cannot read: Gemma 4, DeepSeek, GLM.
+_UNREADABLE_CALLS = ("<|tool_call>", "<\uff5ctool\u2581calls\u2581begin\uff5c>", "<arg_key>")
 
 _MARK = "zqOsmosisAnswerMarkqz"
 # A private-use character that parts text which must not be read as one token; doubled it stands for itself.
@@ -58,8 +64,8 @@ _PROBE_TOOL: Tool = {
 class ChatTemplate:
     """A tokenizer's template with what is known about it.
 
-    `turn_end` is the token text that ends an assistant turn; `opens_reasoning` tells that the generation prompt already
-    opened a think block; `tool_format` reads the calls of this family.
+    `think_marks` open and close the model's thoughts; `opens_reasoning` tells that the generation prompt already opened a
+    think block; `tool_format` reads the calls of this family.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -67,11 +73,18 @@ class ChatTemplate:
             raise ConfigError(
                 "the model's tokenizer has no chat template; serve or train an instruct or chat model"
             )
+        if _CHANNEL in str(tokenizer.chat_template):
+            raise ConfigError(
+                f"the model's chat template splits answers into channels ({_CHANNEL}), which cannot be read here; "
+                "use a model of the Qwen, Hermes, Llama, Mistral, Gemma 3 or Phi families"
+            )
         self.tokenizer = tokenizer
         special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._forgeable = re.compile("|".join(map(re.escape, [_BREAK, *special])))
         self.stop_ids, self.stop_texts = self._find_stops()
-        self.opens_reasoning = self._generation_prompt().rstrip().endswith(THINK_OPEN)
+        added = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+        self.think_marks = BRACKET_THINK_MARKS if added.issuperset(BRACKET_THINK_MARKS) else THINK_MARKS
+        self.opens_reasoning = self._generation_prompt().rstrip().endswith(self.think_marks[0])
         self.shows_tools = self._shows([{"role": "user", "content": "u"}], "probe_tool_qz", [_PROBE_TOOL])
         self.shows_late_system = self._shows(
             [
@@ -91,6 +104,12 @@ class ChatTemplate:
         """
         if tools and not self.shows_tools:
             raise ChatTemplateError("this model's chat template has no place for tools", param="tools")
+        if tools and any(mark in str(self.tokenizer.chat_template) for mark in _UNREADABLE_CALLS):
+            raise ChatTemplateError(
+                "this model writes tool calls in a format that cannot be read here; use it without tools, or a model of "
+                "the Qwen, Hermes, Llama or Mistral families",
+                param="tools",
+            )
         if not self.shows_late_system and any(m["role"] == "system" for m in messages[1:]):
             raise ChatTemplateError(
                 "this model's chat template takes system messages only before the first user message; "

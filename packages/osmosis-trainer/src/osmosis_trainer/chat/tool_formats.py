@@ -19,10 +19,11 @@ from osmosis_trainer.chat.parsed import ParseOutcome
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """A call as written: a name and an arguments object."""
+    """A call as written: a name and an arguments object; `id` where the family's models write one themselves."""
 
     name: str
     arguments: dict[str, Any]
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def call_of(value: dict[str, Any], keys: tuple[str, ...]) -> ReadCall:
     arguments = next((value[key] for key in keys if key in value), None)
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         raise MalformedCallError("a call has a name and an arguments object")
-    return ReadCall(name, arguments)
+    written = value.get("id")
+    return ReadCall(name, arguments, written if isinstance(written, str) else None)
 
 
 class TaggedCalls:
@@ -155,10 +157,13 @@ class XmlCalls(TaggedCalls):
 
 
 class MistralCalls:
-    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}]`, and the later `[TOOL_CALLS]name[ARGS]{...}`."""
+    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}]`, and the later `[TOOL_CALLS]name[CALL_ID]id[ARGS]{...}`.
+
+    An id that the model wrote is kept, because the results of its calls have to name it.
+    """
 
     id_length: int | None = 9
-    mark, args = "[TOOL_CALLS]", "[ARGS]"
+    mark, call_id, args = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 
     def read(self, text: str, tools: Sequence[Tool]) -> Reading:
         """The calls after the mark."""
@@ -173,8 +178,10 @@ class MistralCalls:
 
     def _calls(self, body: str) -> list[ReadCall]:
         if self.args in body:
-            name, _, arguments = body.partition(self.args)
-            return [call_of({"name": name.strip(), "arguments": strict_object(arguments)}, ("arguments",))]
+            head, _, arguments = body.partition(self.args)
+            name, _, written = head.partition(self.call_id)
+            call = {"name": name.strip(), "id": written.strip(), "arguments": strict_object(arguments)}
+            return [call_of(call, ("arguments",))]
         listed = strict_object(f'{{"calls": {body}}}')["calls"]
         if not isinstance(listed, list) or not listed or not all(isinstance(item, dict) for item in listed):
             raise MalformedCallError("calls are a JSON list of objects")
