@@ -76,6 +76,7 @@ class Site:
             "secrets": "/acme/secrets",
             "keys": "/acme/settings/keys",
             "members": "/acme/settings/members",
+            "settings": "/acme/settings",
             "audit": "/acme/settings/audit",
             "invite": f"/invite?token={ids['invite']}",
             "tokens": "/account/tokens",

@@ -32,7 +32,7 @@ PEOPLE = ("ada", "amy", "max", "eve", "nobody")  # owner, admin, member, outside
 class Row:
     """`rule`: who may. `ok`: the status for those. `path`: values of its parameters. `json`, `form`: what is sent.
 
-    public: everybody, without credentials. person: whoever is signed in. member, admin: of the workspace, with at least that role.
+    public: everybody, without credentials. person: whoever is signed in. member, admin, owner: of the workspace, with at least that role.
     other: a credential of another kind decides (run token, API key, signature), so that none of these people may.
     """
 
@@ -171,7 +171,9 @@ PAGES = {
     "GET /account/tokens": Row("person"),
     "POST /account/tokens": Row("person", 201, form={"name": "ci"}),
     "POST /account/tokens/{token_id}/revoke": Row("person", 303, path={"token_id": "OWN_TOKEN"}, form={}),
-    "GET /{workspace}/settings": member(303),
+    "GET /{workspace}/settings": member(),
+    "POST /{workspace}/settings": Row("admin", 303, form={"name": "acme", "timezone": "UTC"}),
+    "POST /{workspace}/settings/delete": Row("owner", 400, form={"confirm": "not this"}),
     "GET /{workspace}/settings/members": member(),
     "POST /{workspace}/settings/members/invites": Row("admin", 201, form={"email": "new@example.com"}),
     "POST /{workspace}/settings/members/invites/{invite_id}/withdraw": Row(
@@ -321,7 +323,7 @@ def expected(who: str, label: str, row: Row) -> set[int]:
     if who == "eve":
         page = label in PAGES or label in GIT or label in SERVERS or "quickstart" in label
         return {404 if page else 403}
-    if row.rule == "admin" and who == "max":
+    if (row.rule == "admin" and who == "max") or (row.rule == "owner" and who in ("amy", "max")):
         return {403}
     return {row.ok}
 

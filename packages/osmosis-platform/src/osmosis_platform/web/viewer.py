@@ -32,6 +32,7 @@ ROOMS = (
 )
 # Pages of the room "settings", and the role that each needs.
 SETTINGS = (
+    ("", "General", "member"),
     ("members", "Members", "member"),
     ("keys", "API keys", "member"),
     ("audit", "Audit log", "admin"),

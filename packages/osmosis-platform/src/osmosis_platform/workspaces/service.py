@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
+from zoneinfo import available_timezones
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session, joinedload
@@ -56,6 +58,45 @@ _QUICKSTART = "quickstart.complete"
 
 def create_workspace(session: Session, name: str, owner: User) -> Workspace:
     """A new workspace with its first owner. Raises InvalidInput or Conflict."""
+    _check_name(session, name)
+    workspace = Workspace(name=name)
+    session.add(workspace)
+    session.flush()
+    session.add(Membership(workspace_id=workspace.id, user_id=owner.id, role="owner"))
+    session.flush()
+    record(session, "workspace.create", name, user_id=owner.id, workspace_id=workspace.id)
+    return workspace
+
+
+def change_workspace(session: Session, workspace: Workspace, name: str, timezone: str, *, by: User) -> None:
+    """Give the workspace another name or time zone (of the IANA database). Raises InvalidInput or Conflict.
+
+    The name is the address of its pages and what `--workspace` names; the address of its repository stays as it is.
+    """
+    who = {"user_id": by.id, "workspace_id": workspace.id}
+    if timezone != workspace.timezone:
+        if timezone not in time_zones():
+            raise InvalidInput(
+                "A time zone is a name such as UTC or Europe/Berlin. Choose one of the list.",
+                field="timezone",
+            )
+        record(
+            session, "workspace.timezone", workspace.name, before=workspace.timezone, after=timezone, **who
+        )
+        workspace.timezone = timezone
+    if name != workspace.name:
+        _check_name(session, name)
+        record(session, "workspace.rename", name, before=workspace.name, after=name, **who)
+        workspace.name = name
+
+
+@cache
+def time_zones() -> tuple[str, ...]:
+    """Names of the IANA database's time zones on this machine, in order."""
+    return tuple(sorted(available_timezones() | {"UTC"}))
+
+
+def _check_name(session: Session, name: str) -> None:
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise InvalidInput(
             f"A workspace's name has small letters, digits and dashes, starts with a letter or digit and has at most "
@@ -68,13 +109,6 @@ def create_workspace(session: Session, name: str, owner: User) -> Workspace:
         )
     if session.scalar(select(Workspace.id).where(Workspace.name == name)) is not None:
         raise Conflict(f"There is already a workspace named {name}.", code="NAME_TAKEN", field="name")
-    workspace = Workspace(name=name)
-    session.add(workspace)
-    session.flush()
-    session.add(Membership(workspace_id=workspace.id, user_id=owner.id, role="owner"))
-    session.flush()
-    record(session, "workspace.create", name, user_id=owner.id, workspace_id=workspace.id)
-    return workspace
 
 
 def find_workspace(session: Session, name: str) -> Workspace:

@@ -1,0 +1,120 @@
+"""Takes a workspace away with everything in it, once nothing of it runs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Table, delete, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from osmosis_platform.accounts.models import User
+from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.audit.models import AuditEvent
+from osmosis_platform.audit.service import record
+from osmosis_platform.compute.plan import run_folder
+from osmosis_platform.context import Platform
+from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.db.models import metadata
+from osmosis_platform.dev_servers.models import LIVE, DevServer
+from osmosis_platform.errors import Conflict, InvalidInput
+from osmosis_platform.repositories.models import Repository, SyncEvent
+from osmosis_platform.runs.models import TERMINAL, LogLine, Run
+from osmosis_platform.workspaces.models import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What lies on disk of a workspace that the database has forgotten: remove it after the commit."""
+
+    repositories: list[str]
+    runs: list[str]
+    adapters: list[str]
+
+    def remove(self, platform: Platform) -> None:
+        """Delete the folders; what is gone already is fine. Blobs stay: other workspaces may name the same bytes."""
+        for name in self.repositories:
+            platform.git.remove(name)
+        for run_id in self.runs:
+            shutil.rmtree(run_folder(platform, run_id).root, ignore_errors=True)
+        for model_id in self.adapters:
+            shutil.rmtree(platform.settings.data_dir.resolve() / "adapters" / model_id, ignore_errors=True)
+
+
+def delete_workspace(session: Session, workspace: Workspace, typed: str, *, by: User) -> Leftovers:
+    """Delete the workspace and every row that belongs to it; its audit events stay, without workspace.
+
+    `typed` is its name again. Raises InvalidInput when it is another one, Conflict while something runs.
+    """
+    if typed.strip() != workspace.name:
+        raise InvalidInput(
+            f"Type the name of the workspace, {workspace.name}, to delete it.", field="confirm"
+        )
+    # Whoever adds something to the workspace at this moment waits here, and then finds it gone.
+    session.refresh(workspace, with_for_update=True)
+    _check_idle(session, workspace.id)
+    leftovers = Leftovers(
+        list(
+            session.scalars(
+                select(Repository.full_name).where(
+                    Repository.workspace_id == workspace.id, Repository.kind == "builtin"
+                )
+            )
+        ),
+        list(session.scalars(select(Run.id).where(Run.workspace_id == workspace.id))),
+        list(session.scalars(select(LoraModel.id).where(LoraModel.workspace_id == workspace.id))),
+    )
+    for owner in (Run, Dataset, DevServer):
+        ids = select(owner.id).where(owner.workspace_id == workspace.id)
+        session.execute(delete(LogLine).where(LogLine.owner_id.in_(ids)))
+    session.execute(
+        update(AuditEvent).where(AuditEvent.workspace_id == workspace.id).values(workspace_id=None)
+    )
+    name = workspace.name
+    session.expunge_all()
+    for table, condition in reversed(_belongings(workspace.id)):
+        session.execute(delete(table).where(condition))
+    record(session, "workspace.delete", name, user_id=by.id, id=workspace.id)
+    return leftovers
+
+
+def _belongings(workspace_id: str) -> list[tuple[Table, ColumnElement[bool]]]:
+    """Every table with rows of the workspace, parents first, and which rows: found by following foreign keys."""
+    root = metadata.tables["workspaces"]
+    found: dict[Table, ColumnElement[bool]] = {root: root.c.id == workspace_id}
+    for table in metadata.sorted_tables:
+        if table is root or table.name == AuditEvent.__tablename__:
+            continue
+        owners = [
+            key.parent.in_(select(key.column).where(found[key.column.table]))
+            for key in table.foreign_keys
+            if key.column.table in found
+        ]
+        if owners:
+            found[table] = or_(*owners)
+    return list(found.items())
+
+
+def _check_idle(session: Session, workspace_id: str) -> None:
+    busy = {
+        "runs": select(Run.id).where(Run.workspace_id == workspace_id, Run.status.not_in(TERMINAL)),
+        "development servers": select(DevServer.id).where(
+            DevServer.workspace_id == workspace_id, DevServer.status.in_(LIVE)
+        ),
+        "datasets being processed": select(Dataset.id).where(
+            Dataset.workspace_id == workspace_id, Dataset.status.in_(("pending", "processing"))
+        ),
+        "pushes being read": select(SyncEvent.id)
+        .join(Repository)
+        .where(Repository.workspace_id == workspace_id, SyncEvent.status.in_(("pending", "syncing"))),
+    }
+    counts = {
+        what: session.scalar(select(func.count()).select_from(query.subquery()))
+        for what, query in busy.items()
+    }
+    active = [f"{count} {what}" for what, count in counts.items() if count]
+    if active:
+        raise Conflict(
+            f"Something is still at work: {', '.join(active)}. Stop it or wait for it, then delete the workspace.",
+            code="WORKSPACE_BUSY",
+        )
