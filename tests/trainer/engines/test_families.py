@@ -262,6 +262,42 @@ def test_hybrid_models_are_refused(
         make_engine(save_random(tmp_path, kind, **changes))
 
 
+@pytest.mark.slow
+def test_heads_of_several_sizes_are_refused(tmp_path: Path, make_engine: Any):
+    base = save_random(
+        tmp_path, "gemma4_text", **MODEL, vocab_size_per_layer_input=VOCABULARY, layer_types=[SLIDING, FULL]
+    )
+    with pytest.raises(UnsupportedModelError, match=r"'gemma4_text' cannot be sampled exactly .*head_dim"):
+        make_engine(base)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, "takes more than text"),
+        ({"model_type": "t5"}, "no language model that can be loaded: Unrecognized configuration class"),
+        ({"model_type": "of_tomorrow"}, "no language model that can be loaded: .*of_tomorrow"),
+    ],
+)
+def test_what_is_no_text_model_is_refused(
+    config: dict[str, Any], reason: str, tmp_path: Path, make_engine: Any
+):
+    save_random(tmp_path, "llama")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModelError, match=reason):
+        make_engine(tmp_path)
+
+
+async def test_layers_computed_again_keep_windows_and_experts(tmp_path: Path, make_engine: Any):
+    for family in ("gemma3", "qwen3-moe"):
+        base = save_random(tmp_path / family, family)
+        plain, thrifty = make_engine(base), make_engine(base, recompute=True)
+        rows = await sample_groups(plain)
+        for engine in (plain, thrifty):
+            await engine.forward_backward(rows, Objective("is"))
+        assert torch.equal(gradient(plain), gradient(thrifty))
+
+
 def test_layers_that_peft_would_leave_out_are_a_refusal(tmp_path: Path, make_engine: Any):
     """PEFT takes `gate_proj` of a dense layer beside fused experts for an old name of these."""
     base = save_random(tmp_path, "qwen3-moe", mlp_only_layers=[1])

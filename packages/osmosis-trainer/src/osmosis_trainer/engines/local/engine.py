@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from osmosis_trainer.engines.local import adapters
@@ -20,7 +20,13 @@ from osmosis_trainer.engines.local.choose import build_decoder, new_cache
 from osmosis_trainer.engines.local.requests import Request
 from osmosis_trainer.engines.local.sampler import Sampler
 from osmosis_trainer.engines.protocol import POLICY, Completion, Objective, SamplingParams, TrainingRow
-from osmosis_trainer.errors import ConfigError, ContextLengthError, EngineError, UnknownAdapterError
+from osmosis_trainer.errors import (
+    ConfigError,
+    ContextLengthError,
+    EngineError,
+    UnknownAdapterError,
+    UnsupportedModelError,
+)
 from osmosis_trainer.learner import lora, saving
 from osmosis_trainer.learner.lora import LoraSettings
 from osmosis_trainer.learner.packs import Form
@@ -95,7 +101,8 @@ class LocalEngine:
     def load(cls, folder: Path, settings: LocalSettings) -> LocalEngine:
         """Load the base model in `folder` (transformers format; nothing is downloaded).
 
-        Raises UnsupportedModelError for an architecture that cannot be sampled exactly, ConfigError for a bad setting.
+        Raises UnsupportedModelError for an architecture that is no text model or cannot be sampled exactly, ConfigError for
+        a bad setting.
         """
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{folder} is no model folder: config.json is missing")
@@ -109,7 +116,7 @@ class LocalEngine:
             raise ConfigError(f"dtype is {dtype!r}; choose auto, {', '.join(_DTYPES)}")
         disable_progress_bar()  # a run log is no terminal
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=_DTYPES[dtype])
+        model = _load_text_model(folder, _DTYPES[dtype])
         return cls(model.to(device).eval().requires_grad_(False), tokenizer, settings)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
@@ -255,6 +262,23 @@ class LocalEngine:
         """See `Engine.close`."""
         await asyncio.to_thread(self._sampler.close)
         self._work.shutdown()
+
+
+def _load_text_model(folder: Path, dtype: torch.dtype) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if config.get_text_config() is not config:
+            raise UnsupportedModelError(
+                f"{folder} holds a model of type {config.model_type!r}, which takes more than text; "
+                "save its language model alone and use that"
+            )
+        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
+    except ValueError as error:
+        # What transformers says when a type is unknown to it, or has no causal language model.
+        reason = str(error).partition("\n")[0]
+        raise UnsupportedModelError(
+            f"{folder} holds no language model that can be loaded: {reason}"
+        ) from error
 
 
 def _max_context(config: Any, wanted: int | None) -> int:
