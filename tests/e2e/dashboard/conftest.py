@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from osmosis_platform.accounts.service import create_user
 from osmosis_platform.adapters.models import BaseModel, LoraModel
@@ -34,6 +34,7 @@ ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
+expect.set_options(timeout=20_000)  # a busy machine may take its time
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery"
 Theme = Literal["light", "dark"]
 

@@ -40,7 +40,7 @@ def start(platform: PlatformDep, person: SignedInDep) -> Response:
         name = first_workspace(session, person.user.id)
     if name is None:
         raise PlatformError(
-            "You are in no workspace yet. Ask its owner to add you.", code="NO_WORKSPACE", status=404
+            "You are in no workspace. Ask an admin of one for an invitation.", code="NO_WORKSPACE", status=404
         )
     return RedirectResponse(f"/{name}", status_code=303)
 
