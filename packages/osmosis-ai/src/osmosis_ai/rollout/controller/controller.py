@@ -144,6 +144,9 @@ class RolloutController:
                 await self._watch.ready()
                 result = await self._run(request, retry_refused=time.monotonic() < give_up_at)
                 if result is not None:
+                    if result.status == "invalid":
+                        # Perhaps another server answers by now: the next rollout asks before it trusts this one.
+                        self._watch.suspect()
                     return result
                 await asyncio.sleep(_REFUSED_PAUSE_SEC)
         except ServerUnavailableError as error:
