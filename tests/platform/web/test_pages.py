@@ -315,3 +315,46 @@ def test_advice_of_a_training_is_shown_newest_first(
     page = client.get(f"/acme/training/{run_id}", headers=HTML).text
     assert "&lt;b&gt;longer" in page.split("<h2>Advice</h2>")[1]
     assert client.get(f"/acme/evaluation/{runs['eval-finished']}?format=json").json()["advice"] == []
+
+
+def test_lists_of_runs_are_searched_filtered_and_sorted_by_the_address(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str], platform: Platform, town: Any
+) -> None:
+    with platform.database.write() as session:
+        first = session.get_one(Run, runs["train-running"])
+        for number in range(60):
+            session.add(
+                Run(
+                    workspace_id=town.acme.id,
+                    kind="train",
+                    name=f"calm_{number:02}",
+                    status="finished",
+                    creator_id=town.max.user.id,
+                    rollout_name="calc" if number % 2 else "other",
+                    entrypoint="main.py",
+                    commit_sha="0" * 40,
+                    model_path="a/b",
+                    dataset_id=first.dataset_id if number < 10 else None,
+                    config={"experiment": {}, "training": {}},
+                    reward=number / 100 if number else None,
+                )
+            )
+    client = signed_in("max")
+
+    def names(query: str) -> list[str]:
+        data = client.get(f"/acme/training?format=json&{query}").json()
+        return [run["name"] for run in data["runs"]]
+
+    assert names("q=CALM_0&sort=name") == [f"calm_{number:02}" for number in range(10)]
+    assert names("q=calm%25") == []  # a wildcard is a letter like any other
+    assert names("status=crashed") == ["train-crashed"]
+    assert names("rollout=other&sort=reward")[:2] == ["calm_58", "calm_56"]
+    assert names("rollout=other&sort=reward")[-1] == "calm_00"  # without a reward
+    assert sorted(names("model=a/b&dataset=%3Cb%3Etrain%3C/b%3E")) == [f"calm_{n:02}" for n in range(10)]
+    page = client.get("/acme/training?status=finished&sort=name", headers=HTML).text
+    assert "1–50 of 60 runs" in page
+    assert 'href="/acme/training?status=finished&amp;sort=name&amp;offset=50"' in page
+    assert '<option value="finished" selected>' in page
+    assert "No run matches" in client.get("/acme/training?q=nothing", headers=HTML).text
+    assert client.get("/acme/training?sort=best").status_code in (400, 422)
+    assert client.get("/acme/evaluation?q=finished&format=json").json()["filter"]["query"] == "q=finished&"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,7 +13,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from osmosis_platform.errors import NotFound
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.runs import log_view, pages, samples, service
+from osmosis_platform.runs import listing, log_view, pages, samples, service
 from osmosis_platform.runs.facts import with_facts
 from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunMetric, RunSample
 from osmosis_platform.web.pages import fragment, render
@@ -68,11 +69,19 @@ def runs_page(
     viewer: ViewerDep,
     room: Room,
     offset: Annotated[int, Query(ge=0)] = 0,
+    q: Annotated[str, Query(max_length=200)] = "",
+    status: Annotated[str, Query(max_length=40)] = "",
+    rollout: Annotated[str, Query(max_length=500)] = "",
+    model: Annotated[str, Query(max_length=500)] = "",
+    dataset: Annotated[str, Query(max_length=500)] = "",
+    sort: listing.Sort = "newest",
 ) -> Response:
-    """All runs of one kind, newest first."""
+    """The runs of one kind: `q` (part of a name), `status`, `rollout`, `model` and `dataset` choose, `sort` orders them."""
     page = page_at(offset)
+    chosen = listing.RunFilter(q.strip(), status, rollout, model, dataset, sort)
     with platform.database.read() as session:
-        found, total = service.list_runs(session, viewer.workspace_id, KIND[room], page)
+        found, total = listing.filtered_runs(session, viewer.workspace_id, KIND[room], chosen, page)
+        offered = listing.choices(session, viewer.workspace_id, KIND[room])
         rows = [
             pages.run_row(f.run, viewer.workspace, f.dataset_name, f.creator_name)
             for f in with_facts(session, found)
@@ -81,6 +90,8 @@ def runs_page(
         "title": TITLE[room],
         "runs": rows,
         "page": {"limit": page.limit, "offset": page.offset, "total": total},
+        "filter": {**asdict(chosen), "query": chosen.query()},
+        "choices": {"status": list(listing.STATUSES), **offered},
     }
     return render(
         request,
