@@ -115,7 +115,7 @@ def undeploy(name: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
     """Stop serving a LoRA model; repeating it changes nothing."""
     with platform.database.write() as session:
         model = service.find_lora(session, scope.workspace.id, name)
-        service.undeploy(session, model)
+        service.undeploy(session, scope.user, model)
         body = _state(model.id, model.name, "inactive")
     _tell_inference_server(platform)
     return body

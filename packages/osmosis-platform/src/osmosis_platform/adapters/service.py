@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters.files import adapter_folder
 from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, NotFound
@@ -93,14 +94,16 @@ def deploy(session: Session, platform: Platform, user: User, model: LoraModel) -
     adapter_folder(platform, model)
     model.deployment_status = "active"
     model.deployed_at, model.deployed_by_id = utc_now(), user.id
+    record(session, "model.deploy", model.name, user_id=user.id, workspace_id=model.workspace_id)
     return True
 
 
-def undeploy(session: Session, model: LoraModel) -> bool:
+def undeploy(session: Session, user: User, model: LoraModel) -> bool:
     """Take a LoRA model off the inference endpoint; False when it was not on it."""
     if model.deployment_status != "active":
         return False
     model.deployment_status = "inactive"
+    record(session, "model.undeploy", model.name, user_id=user.id, workspace_id=model.workspace_id)
     return True
 
 

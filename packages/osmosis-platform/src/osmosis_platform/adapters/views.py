@@ -74,7 +74,7 @@ def change_deployment(
         if action == "deploy":
             service.deploy(session, platform, viewer.user, model)
         else:
-            service.undeploy(session, model)
+            service.undeploy(session, viewer.user, model)
     if platform.supervisor is not None:
         platform.supervisor.inference.sync_soon()
     return RedirectResponse(f"/{viewer.workspace}/models", status_code=303)

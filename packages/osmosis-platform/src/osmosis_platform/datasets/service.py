@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from osmosis_ai.datasets import EXTENSIONS
 from osmosis_ai.datasets.indexing import IndexedDataset, index_file
 from osmosis_platform.accounts.models import User
+from osmosis_platform.audit.service import record
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound
@@ -87,6 +88,7 @@ def create(
     )
     session.add(dataset)
     session.flush()
+    record(session, "dataset.upload", name, user_id=user.id, workspace_id=workspace_id, size=size)
     parts = plan_parts(size)
     upload = Upload(
         dataset_id=dataset.id,

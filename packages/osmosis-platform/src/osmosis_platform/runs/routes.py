@@ -86,4 +86,8 @@ def add_run_routes(router: APIRouter, faces: RunFaces) -> None:
         """Ask the run to stop; what it has stays. Repeating it changes nothing."""
         with platform.database.write() as session:
             run = find_run(session, scope.workspace.id, faces.kind, name_or_id)
-            return {"id": run.id, "name": run.name, "status": request_stop(session, platform, run)}
+            return {
+                "id": run.id,
+                "name": run.name,
+                "status": request_stop(session, platform, run, scope.user),
+            }

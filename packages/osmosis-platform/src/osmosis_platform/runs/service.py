@@ -8,6 +8,8 @@ from typing import Any, Literal
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from osmosis_platform.accounts.models import User
+from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import new_id, utc_now
 from osmosis_platform.errors import Conflict, NotFound
@@ -48,7 +50,7 @@ def job_key(run: Run) -> str:
     return f"run:{run.id}:{run.round}"
 
 
-def request_stop(session: Session, platform: Platform, run: Run) -> str:
+def request_stop(session: Session, platform: Platform, run: Run, user: User) -> str:
     """Ask a run to stop; returns what to answer: `stopping`, or `stopped` when it is already.
 
     A run that waits is stopped at once; a running one by its supervisor, after the worker saved what it has. Raises Conflict for
@@ -58,6 +60,15 @@ def request_stop(session: Session, platform: Platform, run: Run) -> str:
         return "stopped"
     if run.status in TERMINAL:
         raise Conflict(f"Run {run.name} is {run.status}; there is nothing to stop.", code="RUN_ENDED")
+    if run.stop_requested_at is None:
+        record(
+            session,
+            f"{run.kind}.stop",
+            run.name,
+            user_id=user.id,
+            workspace_id=run.workspace_id,
+            run_id=run.id,
+        )
     run.stop_requested_at = run.stop_requested_at or utc_now()
     if run.status == "running":
         log(session, run.id, "Stop requested.", step="runner")

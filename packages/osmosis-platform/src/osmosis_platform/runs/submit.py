@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_ai.config import Submission, validate_submission
+from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound
@@ -101,6 +102,14 @@ def create_run(
     session.add(run)
     session.flush()
     own_secrets.keep(session, platform.keys, run, submission.provided)
+    record(
+        session,
+        f"{run.kind}.submit",
+        run.name,
+        user_id=run.creator_id,
+        workspace_id=run.workspace_id,
+        run_id=run.id,
+    )
     for warning in submission.warnings:
         log(session, run.id, warning, level="warning", step="init")
     enqueue(session, platform, run)

@@ -222,7 +222,7 @@ def stop_run(platform: PlatformDep, viewer: ViewerDep, room: Room, name_or_id: s
     with platform.database.write() as session:
         run = service.find_run(session, viewer.workspace_id, KIND[room], name_or_id)
         if run.status not in TERMINAL:
-            service.request_stop(session, platform, run)
+            service.request_stop(session, platform, run, viewer.user)
     return RedirectResponse(f"/{viewer.workspace}/{room}/{run.id}", status_code=303)
 
 
