@@ -59,7 +59,8 @@ def _option(option: click.Option) -> str:
         default = f" (default `{option.default}`)"
     limits = ""
     if isinstance(option.type, click.IntRange):
-        limits = f" {option.type.min} to {option.type.max}"
+        least, most = option.type.min, option.type.max
+        limits = f" {least} or more" if most is None else f" {least} to {most}"
     return f"`{', '.join(option.opts)}{value}`{limits}{default} {(option.help or '').rstrip('.')}".replace(
         "|", "\\|"
     )

@@ -107,6 +107,12 @@ def test_a_run_is_retried(osmosis, workspace, platform, context):
     assert platform.requests[0].json == {}
 
 
+def test_a_retry_of_a_stopped_run_goes_on(osmosis, workspace, platform):
+    platform.on("POST", "/eval-runs/fox/retry", {**RETRIED, "retryable_samples": 0})
+    message = osmosis("eval", "retry", "fox", "--yes", "--json").json["message"]
+    assert message.endswith("is retried: what is missing is run.")
+
+
 def test_a_retry_is_asked_about(osmosis, workspace, platform):
     error = osmosis("eval", "retry", "fox", "--json").error
     assert error["details"] == {"prompt": "Retry this evaluation run?", "summary": {"Name": "fox"}}

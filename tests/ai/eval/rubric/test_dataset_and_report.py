@@ -173,6 +173,13 @@ def test_the_report_for_people():
     ]
 
 
+def test_a_report_without_any_score_names_no_number():
+    lines = []
+    failed = RecordResult(1, "a", errors=["broken"])
+    ConsoleReportRenderer(printer=lines.append).render(RubricReport("m", "r", "d", 1, [failed]))
+    assert lines == ["a: no score", "  Error: broken", "Overall: no score"]
+
+
 def test_a_folder_gets_a_file_of_the_usual_name(tmp_path):
     assert JsonReportWriter.target(tmp_path) == tmp_path / "rubric_eval_result.json"
     assert JsonReportWriter.target(f"{tmp_path}/new/") == tmp_path / "new" / "rubric_eval_result.json"

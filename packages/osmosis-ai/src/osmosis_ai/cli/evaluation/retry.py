@@ -31,7 +31,7 @@ def retry_run(name: str, secrets_file: str | None, *, yes: bool) -> OperationRes
     samples, url = answer.get("retryable_samples"), answer.get("platform_url")
     keys = ["id", "name", "status", "workflow_id", "retryable_samples", "platform_url"]
     shown = answer.get("name") or name
-    what = "it runs from the start"
+    what = "what is missing is run"
     if samples:
         what = "1 sample is run again" if samples == 1 else f"{samples:,} samples are run again"
     return OperationResult(

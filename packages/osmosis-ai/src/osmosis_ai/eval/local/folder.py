@@ -76,11 +76,18 @@ class RunFolder:
         """Nobody else runs this evaluation inside the block.
 
         Raises:
-            RunFolderError: somebody does.
+            RunFolderError: somebody does, or nothing can be written there.
         """
         locks = self.root / ".locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        with (locks / f"{self.name}.lock").open("w") as handle:
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+            lock = (locks / f"{self.name}.lock").open("w")
+        except OSError as error:
+            raise RunFolderError(
+                f"Evaluations cannot be written to {self.root}: {error.strerror}. Name another folder with --output.",
+                details={"path": str(self.root)},
+            ) from error
+        with lock as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -114,7 +114,8 @@ class ConsoleReportRenderer:
         """Each record with its scores and what failed, then the statistics and what it took."""
         for record in report.records:
             self._record(record)
-        self._line(f"Overall: {_numbers(report.overall_statistics)}")
+        judged = any(record.scores for record in report.records)
+        self._line(f"Overall: {_numbers(report.overall_statistics) if judged else 'no score'}")
         if report.usage is not None:
             self._line(f"Usage: {_usage(report.usage)}")
 
