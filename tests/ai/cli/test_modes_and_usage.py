@@ -1,6 +1,7 @@
 """Modes, usage errors, help: the frame around every command."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +152,19 @@ def test_an_unexpected_error_stays_generic(osmosis, workspace, platform):
     assert (ran.code, ran.out) == (1, "")
     assert ran.error["code"] == "INTERNAL"
     assert ran.error["details"] == {"exception_type": "AttributeError"}
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_what_the_disk_refuses_is_said(osmosis, workspace, monkeypatch, number):
+    def refuse(self, *_args, **_kwargs):
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    ran = osmosis("--json", "rollout", "init", "fox")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.error["code"] == "VALIDATION"
+    assert "fox" in ran.error["message"]
+    assert ran.error["message"].endswith(f"{os.strerror(number)}.")
 
 
 def test_numbers_that_are_no_json_are_refused(osmosis, workspace, platform):

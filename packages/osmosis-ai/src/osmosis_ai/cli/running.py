@@ -1,5 +1,6 @@
 """Running a command and turning what it raises into one error and an exit status."""
 
+import errno
 import os
 import re
 import sys
@@ -29,6 +30,7 @@ from osmosis_ai.extras import MissingExtraError
 _INTERNAL_TEXT = "An unexpected internal error occurred."
 _TRACEBACK_TEXT = "Set OSMOSIS_DEBUG=1 for a traceback."
 _SIGNS_OF_A_BAD_ANSWER = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+_REFUSED_BY_THE_DISK = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 _EXTRA_ARGUMENT = re.compile(r"^Got unexpected extra arguments? \(")
 
 
@@ -114,11 +116,15 @@ def _with_hint(error: OsmosisError) -> str:
 
 
 def _show_unexpected(label: str, error: Exception) -> int:
-    """An internal error; but where an answer of the platform lacks what is needed, say so."""
+    """An internal error; but where the disk refused, or an answer of the platform lacks what is needed, say so."""
     if os.environ.get("OSMOSIS_DEBUG") == "1":
         import traceback
 
         write_error_line(visible("".join(traceback.format_exception(error)).rstrip("\n")))
+    if isinstance(error, OSError) and error.errno in _REFUSED_BY_THE_DISK:
+        where = f"{error.filename}: " if error.filename else ""
+        show_error(label, "VALIDATION", f"A file cannot be used. {where}{error.strerror}.", {})
+        return EXIT_ERROR
     text, request = _INTERNAL_TEXT, _answered_request()
     if request is not None and isinstance(error, _SIGNS_OF_A_BAD_ANSWER):
         text += (
