@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from osmosis_platform.errors import Conflict, InvalidInput
+from osmosis_platform.errors import Conflict, InvalidInput, NotFound
 from osmosis_platform.storage.store import CHUNK, BlobStore, StoredBlob
 
 PART_SIZE = 32 * 1024 * 1024
@@ -67,7 +67,10 @@ class PartStore:
                 )
             await anyio.to_thread.run_sync(os.fsync, handle)
             target = folder / f"{part}-{digest.hexdigest()}"
-            path.replace(target)
+            try:
+                path.replace(target)
+            except FileNotFoundError as error:  # meanwhile the upload was ended and its folder removed
+                raise NotFound(f"Upload {upload_id} is over; begin a new one.") from error
             for older in folder.glob(f"{part}-*"):
                 if older != target:
                     older.unlink(missing_ok=True)

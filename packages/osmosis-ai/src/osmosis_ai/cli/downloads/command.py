@@ -51,6 +51,7 @@ def download_outputs(
             run: dict[str, Any] = client.get(f"/{kind.path}/{segment(name)}")[noun]
             _require_started(kind_name, run)
             root = run_root(workspace.root, kind.folder, run.get("name"), run["id"], output)
+            _require_no_local_run(root)
             manifest = fetch_manifest(client, kind, run["id"], types, rows)
         pending = sum(file.size for file in manifest.files if overwrite or not is_present(root, file))
         if pending > _ASK_ABOVE and not confirmed(_question(manifest, pending, root, types), yes=yes):
@@ -77,6 +78,16 @@ def download_outputs(
         message=_message(outcome, root),
         next_text=[f"Failed: {entry['path']} — {entry['error']}" for entry in outcome.failed],
     )
+
+
+def _require_no_local_run(root: Path) -> None:
+    """A folder that `osmosis eval run` made is its own: files of another run among them would falsify it."""
+    if (root / "events.jsonl").exists() and (root / "manifest.json").exists():
+        raise CLIError(
+            f"{root} holds an evaluation that ran on this machine. Download into another folder with -o.",
+            code="CONFLICT",
+            details={"path": str(root)},
+        )
 
 
 def _require_started(kind_name: str, run: dict[str, Any]) -> None:

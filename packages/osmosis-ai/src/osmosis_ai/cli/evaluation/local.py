@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.evaluation.local_data import Source, dataset_source
@@ -22,6 +23,7 @@ from osmosis_ai.cli.submit.values import secret_values
 from osmosis_ai.config import RunConfig, load_config
 from osmosis_ai.config.submission import Submission, validate_submission
 from osmosis_ai.extras import extra
+from osmosis_ai.provider_names import has_known_provider
 
 if TYPE_CHECKING:
     from osmosis_ai.eval.local.folder import RunFolder
@@ -61,6 +63,7 @@ def run_locally(options: LocalOptions) -> OperationResult:
     root = worktree_root(Path.cwd())
     config = load_config(Path(options.config_path).expanduser().absolute(), "eval", root)
     submission = _checked(config)
+    _check_model(submission.experiment["model_path"], options.model_url)
     name = options.name or new_name()
     if problem := name_problem(name):
         raise CLIError(f"--name: {name!r} cannot be used: {problem}.", details={"field": "name"})
@@ -93,6 +96,24 @@ def _checked(config: RunConfig) -> Submission:
     for warning in checked.warnings:
         warn("CONFIG", warning)
     return checked
+
+
+def _check_model(model: str, model_url: str | None) -> None:
+    """Refuse what no model could answer at, before anything is made."""
+    if model_url is not None:
+        parts = urlsplit(model_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CLIError(
+                f"--model-url: {model_url!r} is no address; it begins with http:// or https://, such as "
+                "http://127.0.0.1:8000/v1.",
+                details={"field": "model_url"},
+            )
+    elif not has_known_provider(model):
+        raise CLIError(
+            f"model_path {model!r} names no provider that can be called from here. Base models and LoRA models of the platform "
+            "run there (osmosis eval submit); for a server of your own give its address with --model-url.",
+            details={"field": "model_path"},
+        )
 
 
 def _output_root(options: LocalOptions, root: Path) -> Path:

@@ -30,6 +30,14 @@ from osmosis_ai.errors import OsmosisError
 
 SCHEMA_VERSION = 1
 
+_IN_WORDS = {
+    "source_digest": "the rollout's code",
+    "selected_source_rows": "the rows",
+    "selected_rows": "the rows",
+    "dataset_sha256": "the dataset's content",
+    "dataset_rows": "the dataset's content",
+}
+
 
 class RunFolderError(OsmosisError):
     """The folder of a local evaluation cannot be used as asked."""
@@ -116,7 +124,8 @@ class RunFolder:
             write_json(self.manifest_path, manifest)
             return False
         earlier = self.manifest()["inputs"]
-        changed = [name for name in sorted({*earlier, *inputs}) if earlier.get(name) != inputs.get(name)]
+        different = {name for name in {*earlier, *inputs} if earlier.get(name) != inputs.get(name)}
+        changed = sorted({_IN_WORDS.get(name, name) for name in different})
         if changed:
             raise RunFolderError(
                 f"The evaluation {self.name!r} in {self.path} was begun with other inputs.\n"
@@ -142,6 +151,14 @@ class RunFolder:
                 details={"path": str(self.manifest_path)},
             ) from error
         return dict(found)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """One of the folder's JSON files; None when it is missing or damaged."""
+        try:
+            found = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def archive(self) -> Path | None:
         """Put the folder aside under a name with the time; its new path, None when there was none."""

@@ -31,14 +31,7 @@ def write_outputs(folder: RunFolder, *, status: str, resumed: set[tuple[int, int
     inputs = manifest["inputs"]
     found = sorted(folder.attempts(), key=lambda attempt: (attempt["row_index"], attempt["run_index"]))
     lines = [_line(attempt, resumed) for attempt in found]
-    summary = summarise(
-        lines,
-        n=inputs["n"],
-        pass_threshold=inputs["pass_threshold"],
-        sampled_rows=inputs["selected_rows"],
-        total_rows=inputs["dataset_rows"],
-        duration_ms=_duration_ms(manifest),
-    )
+    summary = _summary(inputs, lines, _duration_ms(manifest))
     write_lines(folder.path / "index.jsonl", lines)
     write_lines(folder.path / "summary.jsonl", lines)
     progress = {
@@ -65,6 +58,31 @@ def write_outputs(folder: RunFolder, *, status: str, resumed: set[tuple[int, int
     )
     write_json(folder.path / "metrics.json", document)
     return summary
+
+
+def complete_outputs(folder: RunFolder) -> dict[str, Any] | None:
+    """The metrics of an evaluation that is complete and written down already; None when something is left to do."""
+    progress, metrics = folder.read_json("progress.json"), folder.read_json("metrics.json")
+    inputs, attempts = folder.manifest()["inputs"], folder.attempts()
+    if progress is None or metrics is None or progress.get("status") != "finished":
+        return None
+    if len(attempts) < inputs["selected_rows"] * inputs["n"]:
+        return None
+    duration = metrics.get("eval_run", {}).get("duration_ms")
+    return _summary(inputs, [_line(attempt, set()) for attempt in attempts], duration)
+
+
+def _summary(
+    inputs: Mapping[str, Any], lines: list[dict[str, Any]], duration_ms: float | None
+) -> dict[str, Any]:
+    return summarise(
+        lines,
+        n=inputs["n"],
+        pass_threshold=inputs["pass_threshold"],
+        sampled_rows=inputs["selected_rows"],
+        total_rows=inputs["dataset_rows"],
+        duration_ms=duration_ms,
+    )
 
 
 def _line(attempt: Mapping[str, Any], resumed: set[tuple[int, int]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from osmosis_ai.environments.project import read_project
 from osmosis_ai.environments.wheel import pack_installed
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.eval.local.folder import RunFolder
-from osmosis_ai.eval.local.outputs import write_outputs
+from osmosis_ai.eval.local.outputs import complete_outputs, write_outputs
 from osmosis_ai.eval.local.server import LocalRolloutServer, ServerPlan, check_entrypoint, free_port
 from osmosis_ai.eval.local.sink import FolderSink
 from osmosis_ai.eval.policy.base import EvalPolicy
@@ -105,6 +105,8 @@ def run_local(
     Raises:
         OsmosisError: it cannot be run. What is finished stays, and a later call goes on from there.
     """
+    if (summary := complete_outputs(plan.folder)) is not None:
+        return LocalOutcome("finished", summary, len(plan.folder.attempts()))
     python = make_environment(plan, say)
     return asyncio.run(_evaluate(plan, python, say, on_line, progress))
 
