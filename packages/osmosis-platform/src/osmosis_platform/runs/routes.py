@@ -14,9 +14,10 @@ from osmosis_platform.http.logs import LogQuery, logs_page
 from osmosis_platform.http.paging import PageQuery
 from osmosis_platform.http.scope import PlatformDep, Scope, WorkspaceScope
 from osmosis_platform.runs.facts import RunFacts, with_facts
+from osmosis_platform.runs.listing import RunFilter, filtered_runs
 from osmosis_platform.runs.models import Run
 from osmosis_platform.runs.repeats import IdempotencyKey, submit_once
-from osmosis_platform.runs.service import Kind, find_run, list_runs, page_url, request_stop
+from osmosis_platform.runs.service import Kind, find_run, page_url, request_stop
 from osmosis_platform.runs.submit import submitted_body
 from osmosis_platform.runs.submit_schema import submit_schema
 
@@ -54,7 +55,7 @@ def add_run_routes(router: APIRouter, faces: RunFaces) -> None:
     def list_page(scope: Scope, platform: PlatformDep, page: PageQuery) -> dict[str, Any]:
         """A page of runs, newest first."""
         with platform.database.read() as session:
-            runs, total = list_runs(session, scope.workspace.id, faces.kind, page)
+            runs, total = filtered_runs(session, scope.workspace.id, faces.kind, RunFilter(), page)
             items = [
                 faces.list_item(facts, page_url(platform, scope.workspace.name, facts.run))
                 for facts in with_facts(session, runs)

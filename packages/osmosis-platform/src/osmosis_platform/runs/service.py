@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import User
@@ -13,7 +13,6 @@ from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import new_id, utc_now
 from osmosis_platform.errors import Conflict, NotFound
-from osmosis_platform.http.paging import Page
 from osmosis_platform.runs.decimate import decimate
 from osmosis_platform.runs.models import TERMINAL, LogLine, Run, RunMetric, RunSecret
 from osmosis_platform.runs.status import transition
@@ -33,16 +32,6 @@ def find_run(session: Session, workspace_id: str, kind: Kind, name_or_id: str) -
     if run is None:
         raise NotFound(f"{NOUNS[kind]} not found: {name_or_id}")
     return run
-
-
-def list_runs(session: Session, workspace_id: str, kind: Kind, page: Page) -> tuple[list[Run], int]:
-    """A page of runs, newest first, and how many there are."""
-    mine = (Run.workspace_id == workspace_id, Run.kind == kind)
-    total = session.scalar(select(func.count()).select_from(Run).where(*mine)) or 0
-    query = (
-        select(Run).where(*mine).order_by(Run.created_at.desc(), Run.id).offset(page.offset).limit(page.limit)
-    )
-    return list(session.scalars(query)), total
 
 
 def job_key(run: Run) -> str:
