@@ -251,7 +251,15 @@ class Terminal:
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "stopped"), [("y\n", 0, True), ("\n", 0, False), ("\x03", 130, False)]
+    ("typed", "code", "stopped"),
+    [
+        ("y\n", 0, True),
+        ("nx\x7f\x15yés\x7f\x7fes\n", 0, True),  # erased, begun again, a character of two bytes erased
+        ("\x1b[A\n", 0, False),  # an arrow is no Esc
+        ("\n", 0, False),
+        ("\x1b", 0, False),
+        ("\x03", 130, False),
+    ],
 )
 def test_a_person_is_asked_and_the_default_is_no(workspace, platform, typed, code, stopped):
     platform.on("POST", "/training-runs/quiet-heron/stop", {"id": "1", "status": "stopping"})
@@ -262,3 +270,26 @@ def test_a_person_is_asked_and_the_default_is_no(workspace, platform, typed, cod
     assert bool(platform.requests) is stopped
     assert ('Training run "quiet-heron" stopped.' in out) is stopped
     assert ("Cancelled." in out) is (code == 0 and not stopped)
+
+
+@pytest.mark.parametrize("key", ["\x1b", "\x03"])
+def test_a_person_who_gives_up_saves_no_secret(workspace, platform, key):
+    with Terminal("secret", "set", "API_KEY") as terminal:
+        terminal.wait_for("Value of API_KEY:")
+        out = terminal.type_until_it_ends(key)
+    assert (terminal.process.returncode, out, platform.requests) == (0, "Cancelled.\n", [])
+
+
+def test_a_secret_is_typed_without_being_shown(workspace, platform):
+    platform.on("POST", "/environment-secrets", {"id": "s1", "name": "API_KEY", "scope": "user"})
+    with Terminal("secret", "set", "API_KEY") as terminal:
+        terminal.wait_for("Value of API_KEY:")
+        os.write(terminal.ours, b"p\xc3\xa4ss w0rd\n")
+        out, err = terminal.process.communicate(timeout=60)
+        try:
+            shown = os.read(terminal.ours, 100)
+        except OSError:  # nothing was echoed before the other end was closed
+            shown = b""
+    assert platform.requests[0].json["value"] == "päss w0rd"
+    assert b"w0rd" not in out + err
+    assert shown == b""
