@@ -76,7 +76,7 @@ class AdvancedSection(_Section):
     torch_threads: Positive | None = None
     mask_truncated: bool = True
     max_completion_tokens: Positive | None = None
-    engine: Literal["local"] = "local"
+    engine: Literal["local", "split", "tinker"] = "local"
     package_index: bool = False  # for the process that prepares the rollout's environment; not used here
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from pathlib import Path
 
 from osmosis_ai.datasets import DatasetRow, RowReader
 from osmosis_ai.rollout.controller import RolloutController
@@ -15,7 +12,7 @@ from osmosis_ai.worker.run_client import RunClient
 from osmosis_ai.worker.spec import TrainSpec
 from osmosis_trainer.collect.rollouts import RolloutRunner
 from osmosis_trainer.collect.stop import StopSignal
-from osmosis_trainer.engines.local import LocalEngine, LocalSettings, LoraSettings
+from osmosis_trainer.engines.opening import EngineRequest, open_engine
 from osmosis_trainer.errors import ConfigError
 from osmosis_trainer.gateway.policy_gateway import PolicyGateway
 from osmosis_trainer.parts import Parts
@@ -24,7 +21,6 @@ from osmosis_trainer.settings import RunSettings
 
 _CACHED_ROWS = 4096
 _DEFAULT_CONCURRENCY = 32
-_MAX_SLOTS = 64
 
 
 @asynccontextmanager
@@ -35,7 +31,15 @@ async def open_parts(spec: TrainSpec, client: RunClient, stop: StopSignal) -> As
     if len(rows) != spec.dataset_rows:
         raise ConfigError(f"{spec.dataset_path} has {len(rows)} rows, the spec says {spec.dataset_rows}")
     client.log(f"loading {spec.base_model.name}", step="init")
-    engine = await asyncio.to_thread(load_engine, spec.base_model.path, settings)
+    engine = await open_engine(
+        EngineRequest(
+            spec.base_model.path,
+            spec.base_model.name,
+            settings,
+            spec.work_dir,
+            partial(client.log, step="init"),
+        )
+    )
     try:
         gateway = PolicyGateway(engine)
         runner = RolloutRunner(gateway, row_cache(rows), settings)
@@ -58,32 +62,6 @@ async def open_parts(spec: TrainSpec, client: RunClient, stop: StopSignal) -> As
     finally:
         await engine.close()
         rows.close()
-
-
-def load_engine(model: Path, settings: RunSettings) -> LocalEngine:
-    """The engine of the configuration with the base model in the folder `model`; takes as long as reading the weights."""
-    advanced, training = settings.advanced, settings.training
-    return LocalEngine.load(
-        model,
-        LocalSettings(
-            lora=LoraSettings(rank=advanced.lora_rank, alpha=advanced.lora_alpha, seed=advanced.seed % 2**32),
-            slots=min(_MAX_SLOTS, advanced.max_concurrent_rollouts or _DEFAULT_CONCURRENCY),
-            max_context=min(model_context(model), training.max_prompt_length + training.max_response_length),
-            threads=advanced.torch_threads,
-            token_budget=advanced.tokens_per_micro_batch,
-            weight_decay=advanced.weight_decay,
-        ),
-    )
-
-
-def model_context(model: Path) -> int:
-    """Longest sequence, in tokens, that the model in the folder was made for."""
-    try:
-        return int(json.loads((model / "config.json").read_text())["max_position_embeddings"])
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(
-            f"{model} is no model folder: its config.json gives no context length ({error!r})"
-        ) from error
 
 
 def concurrency(settings: RunSettings, capacity: int | None) -> int:

@@ -134,6 +134,7 @@ CHECKPOINTS = (
     Key("checkpoint_save_freq", "int", 20, "Save a LoRA checkpoint every N steps", 1, 1_000_000),
 )
 
+ENGINES = ("local", "split", "tinker")
 LOSSES = ("clip", "is", "grpo", "dr_grpo", "dapo", "gspo", "cispo")
 
 TRAINING_ADVANCED = (
@@ -167,7 +168,7 @@ TRAINING_ADVANCED = (
     Key("torch_threads", "int", None, "CPU threads of the learner; without it the number of cores", 1, 256),
     Key("mask_truncated", "bool", True, "Leave rollouts that ran out of tokens out of the loss"),
     Key("max_completion_tokens", "int", None, "Longest single model answer in tokens", 1, 1_048_576),
-    Key("engine", "str", "local", "Where sampling and learning run", choices=("local",)),
+    Key("engine", "str", "local", "Where sampling and learning run", choices=ENGINES),
     Key(
         "package_index",
         "bool",

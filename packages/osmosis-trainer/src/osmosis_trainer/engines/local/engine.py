@@ -9,17 +9,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils.logging import disable_progress_bar
 
 from osmosis_trainer.engines.local import adapters
 from osmosis_trainer.engines.local.choose import build_decoder, new_cache
 from osmosis_trainer.engines.local.requests import Request
 from osmosis_trainer.engines.local.sampler import Sampler
-from osmosis_trainer.engines.protocol import POLICY, Completion, Objective, SamplingParams, TrainingRow
+from osmosis_trainer.engines.protocol import (
+    POLICY,
+    Completion,
+    LossName,
+    Objective,
+    SamplingParams,
+    TrainingRow,
+)
 from osmosis_trainer.errors import (
     ConfigError,
     ContextLengthError,
@@ -35,6 +43,10 @@ from osmosis_trainer.learner.step import Learner
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_SERVES = frozenset({"sample", "adapters"})
+_TRAINS = frozenset({"train", "kl", "weight_decay", "temperature", "top_p"}) | {
+    f"loss:{name}" for name in get_args(LossName)
+}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -71,7 +83,7 @@ class LocalEngine:
         self.settings = settings
         self.policy_version = 0
         self.max_context = _max_context(model.config, settings.max_context)
-        self.capabilities = frozenset({"sample", "adapters"} | ({"train", "kl"} if settings.lora else set()))
+        self.capabilities = _SERVES | (_TRAINS if settings.lora else set())
         threads = settings.threads or max(1, (os.cpu_count() or 2) // 2)
         device: torch.device = model.device
         decoder = build_decoder(model, self.max_context)
@@ -267,7 +279,7 @@ class LocalEngine:
 def _load_text_model(folder: Path, dtype: torch.dtype) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        if config.get_text_config() is not config:
+        if not _has_language_model(config):
             raise UnsupportedModelError(
                 f"{folder} holds a model of type {config.model_type!r}, which takes more than text; "
                 "save its language model alone and use that"
@@ -279,6 +291,14 @@ def _load_text_model(folder: Path, dtype: torch.dtype) -> Any:
         raise UnsupportedModelError(
             f"{folder} holds no language model that can be loaded: {reason}"
         ) from error
+
+
+def _has_language_model(config: Any) -> bool:
+    """Whether the config is one of a language model, or of a model that transformers loads the language part of alone."""
+    text = config.get_text_config()
+    return text is config or getattr(
+        MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None), "config_class", None
+    ) is type(text)
 
 
 def _max_context(config: Any, wanted: int | None) -> int:

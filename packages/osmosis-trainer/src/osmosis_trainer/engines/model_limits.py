@@ -1,0 +1,18 @@
+"""What the files of a base model say before its weights are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from osmosis_trainer.errors import ConfigError
+
+
+def model_context(model: Path) -> int:
+    """Longest sequence, in tokens, that the model in the folder was made for."""
+    try:
+        return int(json.loads((model / "config.json").read_text())["max_position_embeddings"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"{model} is no model folder: its config.json gives no context length ({error!r})"
+        ) from error
