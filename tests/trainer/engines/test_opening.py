@@ -77,6 +77,6 @@ async def test_an_engine_that_is_not_installed_says_what_to_do(
 ) -> None:
     monkeypatch.setitem(opening._ENGINES, "tinker", ("no_such_client", "pip install no-such-client"))
     with pytest.raises(
-        ConfigError, match="'tinker' cannot be used: .*'no_such_client' is missing; pip install"
+        ConfigError, match=r"'tinker' cannot be used: .*'no_such_client' is missing; pip install"
     ):
         await open_engine(request(tmp_path, advanced={"engine": "tinker"}))
