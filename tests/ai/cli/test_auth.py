@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from osmosis_ai import __version__
+from osmosis_ai.cli.clipboard import copy_text
 from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.auth.device import authorize, wait_for_token
 from osmosis_ai.platform.auth.store import Login, credentials_path, load_login, save_login
 from osmosis_ai.platform.errors import AuthError, PlatformError
-from osmosis_ai.platform.urls import normalize_url, platform_url
+from osmosis_ai.platform.urls import DEFAULT_PLATFORM_URL, normalize_url, platform_url
 
 USER = {"id": "u-1", "email": "ada@example.com", "name": "Ada"}
 VERIFIED = {"user": USER, "expires_at": "2099-01-01T00:00:00Z", "token_id": "tok-1", "workspace": None}
@@ -115,7 +116,7 @@ def test_browser_login_needs_a_person(osmosis, ours, mode):
         assert ran.error["code"] == "INTERACTIVE_REQUIRED"
 
 
-def test_device_login(osmosis, ours):
+def _device(ours):
     ours.on(
         "POST",
         "/device/authorize",
@@ -127,6 +128,10 @@ def test_device_login(osmosis, ours):
             "interval": 0,
         },
     )
+
+
+def test_device_login(osmosis, ours):
+    _device(ours)
     ours.on("POST", "/device/token", {"error": "authorization_pending"}, status=400)
     ours.on("POST", "/device/token", {"token": "device-token", **VERIFIED})
     ours.on("GET", "/verify", VERIFIED)
@@ -137,6 +142,23 @@ def test_device_login(osmosis, ours):
     assert ours.requests[1].json == {"device_code": "dc"}
     assert "authorization" not in ours.requests[0].headers
     assert load_login(ours.url).token == "device-token"
+
+
+def test_the_code_of_a_login_goes_to_the_clipboard(tmp_path, monkeypatch, capsys):
+    took = tmp_path / "took"
+    program = tmp_path / "xclip"
+    program.write_text(f"#!/bin/sh\ncat > {took}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert copy_text("ABCD-1234")
+    assert took.read_text() == "ABCD-1234"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert not copy_text("ABCD-1234")
+    assert capsys.readouterr().err == "\x1b]52;c;QUJDRC0xMjM0\x07"
 
 
 @pytest.mark.parametrize(
@@ -248,6 +270,70 @@ def test_logout_completes_when_the_platform_refuses(osmosis, ours):
     assert ran.json["resource"]["revoked"] is False
     assert json.loads(ran.err)["warning"]["code"] == "TOKEN_REVOKE_FAILED"
     assert load_login(ours.url) is None
+
+
+FLAT = {
+    "access_token": "flat-token",
+    "token_type": "Bearer",
+    "expires_at": "2099-01-01T00:00:00+00:00",
+    "user": USER,
+}
+
+
+def test_a_flat_file_of_an_older_client_is_the_login_of_the_default_platform(monkeypatch):
+    path = credentials_path()
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(FLAT))
+    assert platform_url() == DEFAULT_PLATFORM_URL
+    assert load_login(DEFAULT_PLATFORM_URL).token == "flat-token"
+    assert load_login("https://other.example") is None
+    saved("https://other.example")
+    assert json.loads(path.read_text())["platforms"][DEFAULT_PLATFORM_URL] == FLAT
+
+
+@pytest.mark.parametrize(("expires_at", "shown"), [("2999-12-31T00:00:00Z", "never"), (None, None)])
+def test_a_token_without_an_end_never_expires(osmosis, ours, monkeypatch, expires_at, shown):
+    monkeypatch.setenv("OSMOSIS_TOKEN", "env")
+    ours.on("GET", "/verify", VERIFIED | {"expires_at": expires_at})
+    last = osmosis("auth", "whoami", "--plain").out.splitlines()[-1]
+    assert last == f"Expires: {shown or (datetime.now(UTC) + timedelta(days=90)).date()}"
+
+
+@pytest.mark.parametrize("command", ["login", "logout"])
+def test_logins_that_cannot_be_changed(osmosis, ours, command):
+    """A folder in the place of the lock stands for a home that is read-only."""
+    saved(ours.url)
+    lock = credentials_path().with_name(".credentials.lock")
+    lock.unlink()
+    lock.mkdir()
+    before = credentials_path().read_text()
+    ours.on("GET", "/verify", VERIFIED)
+    ours.on("DELETE", "/tokens/tok-0", status=204)
+    options = ["--yes"] if command == "logout" else ["--token", "t"]
+    ran = osmosis("auth", command, *options, "--json")
+    assert (ran.code, ran.error["code"]) == (1, "CREDENTIALS_UNAVAILABLE")
+    assert ("revoked and works no more" in ran.error["message"]) is (command == "logout")
+    assert str(lock.parent) in ran.error["message"]
+    assert credentials_path().read_text() == before
+
+
+def test_a_device_login_that_cannot_be_saved_is_revoked(osmosis, ours):
+    credentials_path().with_name(".credentials.lock").mkdir(parents=True)
+    _device(ours)
+    ours.on("POST", "/device/token", {"token": "device-token", **VERIFIED})
+    ours.on("GET", "/verify", VERIFIED)
+    ours.on("DELETE", "/tokens/tok-1", status=204)
+    assert osmosis("auth", "login").code == 1
+    assert ours.requests[-1].headers["authorization"] == "Bearer device-token"
+    assert ours.calls()[-1] == "DELETE /tokens/tok-1"
+
+
+def test_a_file_of_logins_that_cannot_be_read_is_not_set_aside(osmosis, ours):
+    credentials_path().mkdir(parents=True)
+    ours.on("GET", "/verify", VERIFIED)
+    ran = osmosis("auth", "login", "--token", "t", "--json")
+    assert (ran.code, ran.error["code"]) == (1, "CREDENTIALS_UNAVAILABLE")
+    assert credentials_path().is_dir()
 
 
 def test_a_refused_token_is_never_deleted(osmosis, bare_workspace, ours):

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from osmosis_ai.platform.auth import keyring_store
-from osmosis_ai.platform.auth.store import credentials_path
+from osmosis_ai.platform.auth.store import credentials_path, load_login
+from osmosis_ai.platform.urls import DEFAULT_PLATFORM_URL
 
 TOKEN = "token-sentinel"
 # What the package `keyring` offers, over a file: machines that run tests have no keyring of their own.
@@ -142,3 +143,16 @@ def test_a_login_whose_token_is_out_of_reach(osmosis, ours, keyring, monkeypatch
     assert json.loads(ran.err.splitlines()[0])["warning"]["code"] == "TOKEN_REVOKE_FAILED"
     assert not credentials_path().exists()
     assert "OSMOSIS_TOKEN" not in os.environ
+
+
+@pytest.mark.parametrize("name", ["default", "ada@example.com"])
+def test_a_token_that_an_older_client_put_into_the_keyring(keyring, name):
+    keyring_store.put(name, TOKEN)
+    user = {"id": "u-1", "email": "ada@example.com"}
+    path = credentials_path()
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        json.dumps({"token_store": "keyring", "expires_at": "2099-01-01T00:00:00+00:00", "user": user})
+    )
+    login = load_login(DEFAULT_PLATFORM_URL)
+    assert (login.token, login.keyring_account) == (TOKEN, name)

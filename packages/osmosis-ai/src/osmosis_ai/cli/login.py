@@ -1,5 +1,6 @@
 """Logging in."""
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,8 @@ from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.auth.account import Account, revoke, verify
-from osmosis_ai.platform.auth.current import Source, Token, environment_token
-from osmosis_ai.platform.auth.device import authorize, wait_for_token
+from osmosis_ai.platform.auth.current import Token, environment_token
+from osmosis_ai.platform.auth.device import DeviceCode, authorize, wait_for_token
 from osmosis_ai.platform.auth.store import Login, save_login, set_aside_damaged_file
 from osmosis_ai.platform.errors import AuthError, CredentialsError, PlatformError
 from osmosis_ai.platform.urls import platform_url
@@ -86,7 +87,7 @@ def _browser_login(url: str, *, force: bool) -> OperationResult:
         code = authorize(client)
         notice(f"Open {code.url}")
         notice(f"and confirm the code {code.user_code} (valid for {code.expires_in // 60} minutes).")
-        _open_browser(code.url)
+        _hand_over(code)
         with status("Waiting for confirmation..."):
             answer = wait_for_token(client, code)
     token = answer.get("token")
@@ -97,19 +98,29 @@ def _browser_login(url: str, *, force: bool) -> OperationResult:
     return _save(url, token, account, "device", force=force)
 
 
-def _open_browser(url: str) -> None:
-    import sys
+def _hand_over(code: DeviceCode) -> None:
+    """At a terminal: the code goes to the clipboard, the address to the browser."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
     import webbrowser
 
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        webbrowser.open(url)
+    from osmosis_ai.cli.clipboard import copy_text
+
+    if copy_text(code.user_code):
+        notice("The code is in the clipboard.")
+    webbrowser.open(code.url)
 
 
 def _save(url: str, token: str, account: Account, source: str, *, force: bool) -> OperationResult:
     damaged = set_aside_damaged_file()
     if damaged is not None:
         warn("CREDENTIALS_PARSE_FAILED", f"The file of saved logins was damaged; it is kept as {damaged}.")
-    old, in_keyring = _save_login(account.login(url, token))
+    try:
+        old, in_keyring = _save_login(account.login(url, token))
+    except CredentialsError:
+        if source == "device" and account.token_id is not None:  # nobody could use this token any more
+            _revoke_token(url, token, account.token_id)
+        raise
     cleared = old is not None and (force or old.user_id != account.user_id)
     if old is not None:
         _revoke_old(url, old, token, account)
@@ -144,13 +155,16 @@ def _revoke_old(url: str, old: Login, new_token: str, account: Account) -> None:
     """Revoke the login that was replaced, unless it is the same token or no longer valid."""
     if old.token == new_token or old.expired or old.token_id is None or old.token_id == account.token_id:
         return
-    source: Source = "credentials"
+    _revoke_token(url, old.token, old.token_id)
+
+
+def _revoke_token(url: str, token: str, token_id: str) -> None:
     try:
-        with PlatformClient(url, Token(old.token, source)) as client:
-            revoke(client, old.token_id)
+        with PlatformClient(url, Token(token, "credentials")) as client:
+            revoke(client, token_id)
     except PlatformError as error:
         if error.status_code is not None:
-            warn("TOKEN_REVOKE_FAILED", f"The previous login could not be revoked: {error.message}")
+            warn("TOKEN_REVOKE_FAILED", f"A login that is used no more could not be revoked: {error.message}")
 
 
 def _resource(account: Account, url: str, source: str, *, saved: bool) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def log_out(*, yes: bool) -> OperationResult:
             "TOKEN_REVOKE_FAILED",
             f"The login is removed here but could not be revoked: {unreadable.message}",
         )
-    delete_login(url)
+    _delete(url, revoked)
     if login is not None and login.keyring_account and not keyring_store.forget(login.keyring_account):
         warn("KEYRING_DELETE_FAILED", "The token is still in the keyring; remove it there.")
     return OperationResult(
@@ -62,6 +62,17 @@ def _load(url: str) -> tuple[Login | None, CredentialsError | None]:
         if error.code not in {keyring_store.UNAVAILABLE, keyring_store.NOT_FOUND}:
             raise
         return None, error
+
+
+def _delete(url: str, revoked: bool) -> None:
+    try:
+        delete_login(url)
+    except CredentialsError as error:
+        if revoked:
+            error.message = (
+                f"The login is revoked and works no more, but it could not be removed here. {error.message}"
+            )
+        raise
 
 
 def _revoke(url: str, login: Login) -> bool:

@@ -1,5 +1,6 @@
 """Showing who is logged in."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from osmosis_ai.cli.output.messages import status, warn
 from osmosis_ai.cli.output.results import DetailResult
 from osmosis_ai.platform.auth.current import required_token
 from osmosis_ai.platform.urls import platform_url
+
+_NEVER_FROM_YEAR = 2900
 
 
 def who_am_i() -> DetailResult:
@@ -45,8 +48,13 @@ def who_am_i() -> DetailResult:
             ("Workspace", formats.text(workspace.get("name"))),
             ("Role", formats.text(workspace.get("role"))),
         ]
-    rows += [("Platform", url), ("Auth Source", token.source), ("Expires", formats.day(fields["expires_at"]))]
+    rows += [("Platform", url), ("Auth Source", token.source), ("Expires", _end(account.expires_at))]
     return DetailResult({"account": with_id, **fields, "workspace": account.workspace}, rows, title="Account")
+
+
+def _end(expires_at: datetime) -> str:
+    """The day; a token without an end comes with a date far ahead."""
+    return "never" if expires_at.year >= _NEVER_FROM_YEAR else formats.day(expires_at.isoformat())
 
 
 def _identity(url: str) -> str | None:

@@ -69,6 +69,15 @@ def get(name: str) -> str:
     return token
 
 
+def has(name: str) -> bool:
+    """Whether a token is kept under the name.
+
+    Raises:
+        CredentialsError: the keyring cannot be used (``KEYRING_UNAVAILABLE``).
+    """
+    return bool(_call("get_password", name))
+
+
 def forget(name: str) -> bool:
     """Remove a token; whether that worked."""
     try:

@@ -12,8 +12,12 @@ from typing import Any
 
 from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.errors import CredentialsError
+from osmosis_ai.platform.urls import DEFAULT_PLATFORM_URL
 
 VERSION = 2
+PARSE_FAILED = "CREDENTIALS_PARSE_FAILED"
+# Where older clients kept a token in the keyring: one for all platforms, or under the address of the user.
+_OLD_KEYRING_ACCOUNT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +129,21 @@ def delete_login(platform_url: str) -> bool:
         if platforms:
             _write(platforms)
         else:
-            credentials_path().unlink(missing_ok=True)
+            _remove_file()
     return True
 
 
 def set_aside_damaged_file() -> Path | None:
-    """Rename a damaged file to ``credentials.json.bak[.N]`` so that a new login can be saved; None when it is sound."""
+    """Rename a damaged file to ``credentials.json.bak[.N]`` so that a new login can be saved; None when it is sound.
+
+    Raises:
+        CredentialsError: it cannot be read at all.
+    """
     try:
         _read()
-    except CredentialsError:
+    except CredentialsError as error:
+        if error.code != PARSE_FAILED:
+            raise
         path, number = credentials_path(), 0
         while (backup := path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")).exists():
             number += 1
@@ -155,9 +165,7 @@ def _locked() -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise CredentialsError(
-            f"Cannot save the login in {path.parent}: {error.strerror}.", details={"path": str(path)}
-        ) from error
+        raise _unchangeable(path.parent, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -169,25 +177,62 @@ def _read() -> dict[str, Any]:
     path = credentials_path()
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        if _is_flat(document):
+            return {DEFAULT_PLATFORM_URL: document}
         platforms = document["platforms"]
         if document["version"] != VERSION or not isinstance(platforms, dict):
             raise ValueError("unknown layout")
         return platforms
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise CredentialsError(
+            f"The file of saved logins cannot be read: {path}: {error.strerror}.", details={"path": str(path)}
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise CredentialsError(
             f"The file of saved logins is damaged: {path} ({error}). Run 'osmosis auth login' to start a new one; the old "
             "file is kept beside it.",
-            code="CREDENTIALS_PARSE_FAILED",
+            code=PARSE_FAILED,
             details={"path": str(path)},
         ) from error
+
+
+def _is_flat(document: Any) -> bool:
+    """Whether the file is of a client that knew one platform only: the entry itself, for the default platform."""
+    if not isinstance(document, dict) or "platforms" in document:
+        return False
+    return "access_token" in document or document.get("token_store") == "keyring"
+
+
+def _remove_file() -> None:
+    path = credentials_path()
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unchangeable(path, error) from error
+
+
+def _unchangeable(path: Path, error: OSError) -> CredentialsError:
+    return CredentialsError(
+        f"The saved logins cannot be changed: {path}: {error.strerror}.", details={"path": str(path)}
+    )
+
+
+def _kept_in_keyring(entry: dict[str, Any]) -> str | None:
+    """The name of the entry's token in the keyring; None when the token is in the file."""
+    if entry.get("token_store") != "keyring":
+        return None
+    if entry.get("keyring_account"):
+        return str(entry["keyring_account"])
+    old = [_OLD_KEYRING_ACCOUNT, str(entry["user"]["email"])]
+    return next((name for name in old if keyring_store.has(name)), old[0])
 
 
 def _parse(platform_url: str, entry: dict[str, Any]) -> Login:
     try:
         user = entry["user"]
-        kept = entry["keyring_account"] if entry.get("token_store") == "keyring" else None
+        kept = _kept_in_keyring(entry)
         expires_at = datetime.fromisoformat(entry["expires_at"])
         if expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
@@ -205,7 +250,7 @@ def _parse(platform_url: str, entry: dict[str, Any]) -> Login:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CredentialsError(
             f"The saved login for {platform_url} in {credentials_path()} is damaged ({error}). Run 'osmosis auth login'.",
-            code="CREDENTIALS_PARSE_FAILED",
+            code=PARSE_FAILED,
             details={"path": str(credentials_path()), "platform_url": platform_url},
         ) from error
 
@@ -222,6 +267,4 @@ def _write(platforms: dict[str, Any]) -> None:
             file.write("\n")
         Path(temporary).replace(path)
     except OSError as error:
-        raise CredentialsError(
-            f"Cannot save the login in {path}: {error.strerror}.", details={"path": str(path)}
-        ) from error
+        raise _unchangeable(path, error) from error
