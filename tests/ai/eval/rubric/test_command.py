@@ -147,6 +147,7 @@ def test_the_rubric_may_be_a_file(judge, write_records, tmp_path):
         ({"number": 0}, "--number must be 1 or more"),
         ({"timeout": 0.0}, "--timeout"),
         ({"timeout": float("nan")}, "--timeout"),
+        ({"model": " "}, "--model must not be empty"),
         ({"rubric": "  "}, "rubric is empty"),
         ({"rubric": "@missing.txt"}, "does not exist"),
         ({"rubric": "@empty.txt"}, "is empty"),
@@ -177,6 +178,10 @@ def test_an_empty_score_range_is_an_error_of_each_record(write_records, monkeypa
     assert main([*arguments, "--score-min", "1"]) == 1
     resource = json.loads(capsys.readouterr().out)["resource"]
     assert ["score_max" in record["errors"][0] for record in resource["records"]] == [True, True]
+    assert set(resource["statistics"].values()) == {0.0}  # no score: `records` and `error_count` tell
+    assert main([*arguments[:-1], "--score-min", "1"]) == 1
+    out = capsys.readouterr().out
+    assert (out.count("score_max"), out.count("record[")) == (1, 0)
 
 
 WAITING = """

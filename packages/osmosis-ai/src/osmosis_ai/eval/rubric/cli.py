@@ -17,7 +17,12 @@ from osmosis_ai.cli.output.mode import interactive
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.eval.rubric.dataset import RubricRecord, load_rubric_dataset
 from osmosis_ai.eval.rubric.engine import evaluate_rubric
-from osmosis_ai.eval.rubric.report import ConsoleReportRenderer, JsonReportWriter, RecordResult, RubricReport
+from osmosis_ai.eval.rubric.report import (
+    ConsoleReportRenderer,
+    JsonReportWriter,
+    RecordResult,
+    RubricReport,
+)
 from osmosis_ai.eval.rubric.result import JudgeUsage, RubricResult
 
 MAX_CONCURRENT = 8
@@ -47,6 +52,11 @@ class RubricCommand:
             CLIError: an argument, the data or the output path cannot be used; nothing has been asked.
         """
         _check_numbers(number, timeout)
+        if not model.strip():
+            raise CLIError(
+                "--model must not be empty; it is a name such as openai/gpt-5-mini.",
+                details={"field": "model"},
+            )
         text = _rubric_text(rubric)
         records = load_rubric_dataset(data)
         writer = JsonReportWriter()
@@ -180,12 +190,11 @@ def _quiet_libraries() -> Iterator[None]:
 
 
 def _result(report: RubricReport, written: Path | None) -> OperationResult:
-    statistics = report.overall_statistics
     resource: dict[str, Any] = {
         "model": report.model,
         "data_path": report.data_path,
         "number": report.number,
-        "statistics": statistics,
+        "statistics": report.overall_statistics,
         "record_count": len(report.records),
         "error_count": report.error_count,
     }

@@ -72,9 +72,20 @@ class RubricReport:
     generated_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
     @property
+    def scores(self) -> list[float]:
+        """The scores of all records."""
+        return [score for record in self.records for score in record.scores]
+
+    @property
     def overall_statistics(self) -> dict[str, float]:
         """Over the scores of all records."""
-        return calculate_statistics([score for record in self.records for score in record.scores])
+        return calculate_statistics(self.scores)
+
+    @property
+    def common_error(self) -> str | None:
+        """Why nothing could be judged, when it is the same for every judgement of several records."""
+        errors = {error for record in self.records for error in record.errors}
+        return next(iter(errors)) if len(errors) == 1 < len(self.records) and not self.scores else None
 
     @property
     def error_count(self) -> int:
@@ -111,11 +122,16 @@ class ConsoleReportRenderer:
         self._line = printer
 
     def render(self, report: RubricReport) -> None:
-        """Each record with its scores and what failed, then the statistics and what it took."""
-        for record in report.records:
-            self._record(record)
-        judged = any(record.scores for record in report.records)
-        self._line(f"Overall: {_numbers(report.overall_statistics) if judged else 'no score'}")
+        """Each record with its scores and what failed, then the statistics and what it took.
+
+        What no record is judged for is said once.
+        """
+        if report.common_error is not None:
+            self._line(f"Error: {report.common_error}")
+        else:
+            for record in report.records:
+                self._record(record)
+        self._line(f"Overall: {_numbers(report.overall_statistics) if report.scores else 'no score'}")
         if report.usage is not None:
             self._line(f"Usage: {_usage(report.usage)}")
 
