@@ -172,6 +172,28 @@ def test_warnings_are_shown_although_nobody_is_asked(osmosis, workspace, platfor
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "model", "more", "named"),
+    [
+        ("eval", "openai/x", "[secrets]\nrequired = []", "OPENAI_API_KEY"),
+        ("eval", "gemini/x", "[secrets]\nrequired = []", "GEMINI_API_KEY"),
+        ("eval", "openai/x", '[env]\nOPENAI_API_KEY = "k"\n[secrets]\nrequired = []', None),
+        ("eval", "osmosis/tiny-multiply", "[secrets]\nrequired = []", None),
+        ("training", "openai/x", "", None),
+    ],
+)
+def test_a_provider_without_its_key_is_a_warning(
+    osmosis, workspace, platform, config, sound, kind, model, more, named
+):
+    path = config(kind, more)
+    text = (workspace / path).read_text().replace('model_path = "m"', f'model_path = "{model}"')
+    (workspace / path).write_text(text)
+    noun = "train" if kind == "training" else kind
+    warnings = osmosis(noun, "submit", path, "--json").error["details"]["warnings"]
+    told = [warning for warning in warnings if "is called with" in warning]
+    assert [f"osmosis secret set {named}" in warning for warning in told] == ([True] if named else [])
+
+
 def test_a_bad_config_never_asks(osmosis, workspace, platform, config):
     ran = osmosis("eval", "submit", config(more="[evaluation]\nbad = 1\n[secrets]\nrequired = []"), "--json")
     assert ran.error["code"] == "VALIDATION"

@@ -4,6 +4,7 @@ A test compares the list with the LiteLLM that is locked. Providers that ask a p
 """
 
 import difflib
+from collections.abc import Collection
 
 _NAMES = """
 a2a a2a_agent abliteration ai21 ai21_chat aiand aihubmix aiml aiohttp_openai amazon_nova anthropic
@@ -28,6 +29,19 @@ vertex_ai vertex_ai_beta vllm volcengine voyage wally wandb watsonx watsonx_text
 xinference zai zerogpu
 """
 PROVIDERS = frozenset(_NAMES.split())
+# Where LiteLLM looks for the key of a provider that cannot be called without one.
+KEY_VARIABLES = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "xai": "XAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "google": "GEMINI_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "cerebras": "CEREBRAS_API_KEY",
+    "azure": "AZURE_API_KEY",
+    "bedrock": "AWS_ACCESS_KEY_ID",
+    "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
+}
 
 
 def has_known_provider(model: str) -> bool:
@@ -40,3 +54,9 @@ def similar_provider(model: str) -> str | None:
     """The provider that the first part of ``model`` may be meant to name."""
     close = difflib.get_close_matches(model.partition("/")[0].lower(), sorted(PROVIDERS), n=1, cutoff=0.7)
     return close[0] if close else None
+
+
+def missing_key(model: str, names: Collection[str]) -> str | None:
+    """The variable with the key of the model's provider, when it is not among the names of what a run is given."""
+    variable = KEY_VARIABLES.get(model.partition("/")[0])
+    return variable if variable is not None and variable not in names else None

@@ -23,7 +23,7 @@ from osmosis_ai.cli.submit.values import secret_values
 from osmosis_ai.config import RunConfig, load_config
 from osmosis_ai.config.submission import Submission, validate_submission
 from osmosis_ai.extras import extra
-from osmosis_ai.provider_names import has_known_provider
+from osmosis_ai.provider_names import has_known_provider, missing_key
 
 if TYPE_CHECKING:
     from osmosis_ai.eval.local.folder import RunFolder
@@ -69,6 +69,7 @@ def run_locally(options: LocalOptions) -> OperationResult:
         raise CLIError(f"--name: {name!r} cannot be used: {problem}.", details={"field": "name"})
     folder = RunFolder(_output_root(options, root), name)
     secrets = secret_values(config.secrets, options.secrets_file)
+    _warn_of_missing_key(submission, options.model_url)
     with folder.locked(), _scratch() as scratch:
         source = dataset_source(options.dataset_file, submission.experiment["dataset"])
         rows_path, total = _index(source, scratch)
@@ -113,6 +114,16 @@ def _check_model(model: str, model_url: str | None) -> None:
             f"model_path {model!r} names no provider that can be called from here. Base models and LoRA models of the platform "
             "run there (osmosis eval submit); for a server of your own give its address with --model-url.",
             details={"field": "model_path"},
+        )
+
+
+def _warn_of_missing_key(submission: Submission, model_url: str | None) -> None:
+    model = submission.experiment["model_path"]
+    variable = missing_key(model, [*submission.secrets, *submission.env, *os.environ])
+    if model_url is None and variable is not None:
+        warn(
+            "CONFIG",
+            f"{model} is called with {variable}, which is not set: export it, or list it under [secrets].required.",
         )
 
 

@@ -15,6 +15,7 @@ from osmosis_ai.config import RunConfig, load_config
 from osmosis_ai.config.schema import RunKind
 from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.errors import PlatformError
+from osmosis_ai.provider_names import missing_key
 
 _WORDS: dict[RunKind, tuple[str, str, str, str]] = {
     "eval": ("eval", "/eval-runs", "Evaluation run", "evaluation run"),
@@ -39,9 +40,10 @@ def submit_run(
     provided = values_of_file(config.secrets, secrets_file)
     with workspace.client as client:
         with status("Checking rollout..."):
-            warnings = check_rollout(
-                workspace.root, config.experiment["rollout"], config.experiment["entrypoint"]
-            )
+            warnings = [
+                *check_rollout(workspace.root, config.experiment["rollout"], config.experiment["entrypoint"]),
+                *_missing_key(kind, config),
+            ]
             source = describe_source(
                 workspace.root,
                 workspace.identity,
@@ -65,6 +67,18 @@ def submit_run(
         with status(f"Submitting {lower_subject}..."):
             answer = _send(client, path, config, provided)
     return _result(noun, subject, workspace, config, answer)
+
+
+def _missing_key(kind: RunKind, config: RunConfig) -> list[str]:
+    """A warning only: the platform may serve a model of that name itself."""
+    model = config.experiment["model_path"]
+    variable = missing_key(model, [*config.secrets, *config.env]) if kind == "eval" else None
+    if variable is None:
+        return []
+    return [
+        f"{model} is called with {variable}, which neither [secrets] nor [env] names: unless the platform serves this model itself, "
+        f"the run fails before its first row. Create it with: osmosis secret set {variable}, and list it under [secrets].required."
+    ]
 
 
 def _send(client: PlatformClient, path: str, config: RunConfig, provided: dict[str, str]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass, field
 
+from osmosis_ai.provider_names import KEY_VARIABLES
+
 DEFAULT_REQUEST_TIMEOUT_SECONDS = 30.0
 
 _PREFIXES = {
@@ -14,18 +16,6 @@ _PREFIXES = {
 _TIMEOUTS = {"xai": 45.0, "gemini": 45.0, "cerebras": 60.0, "openrouter": 60.0}
 _GROK_4_TIMEOUT = 60.0
 
-_KEY_VARIABLES = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "xai": "XAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "google": "GEMINI_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "cerebras": "CEREBRAS_API_KEY",
-    "azure": "AZURE_API_KEY",
-    "bedrock": "AWS_ACCESS_KEY_ID",
-    "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
-}
 # One part of several credentials: it must be there, and LiteLLM reads it together with the others itself.
 _NOT_AN_API_KEY = frozenset({"bedrock", "vertex_ai"})
 
@@ -72,7 +62,7 @@ class ApiKey:
 
 def resolve_api_key(provider: str | None, argument: str | None) -> ApiKey:
     """The argument, else the provider's environment variable; ``<PROVIDER>_API_KEY`` for providers that are not in the table."""
-    variable = _KEY_VARIABLES.get(provider or "")
+    variable = KEY_VARIABLES.get(provider or "")
     given = (argument or "").strip() or None
     if given is not None:
         return ApiKey(given, variable, given)
