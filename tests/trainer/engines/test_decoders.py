@@ -109,7 +109,7 @@ def test_a_decoder_that_is_off_is_not_used(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(FusedDecoder, "__init__", broken)
     assert build_decoder(model, 128).name == "modules"
     monkeypatch.setattr(choose, "ModuleDecoder", lambda model: FusedDecoder(model, 128))
-    with pytest.raises(UnsupportedModelError, match=r"fused decoder off by .* nats; module decoder off by"):
+    with pytest.raises(UnsupportedModelError, match=r"fused decoder off by .* nats; .* decoder off by"):
         build_decoder(model, 128)
 
 

@@ -16,9 +16,15 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers import Tokenizer, models
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedTokenizerFast,
+)
 
 from osmosis_trainer.engines.local import LocalEngine
+from osmosis_trainer.engines.model_limits import model_context
 from osmosis_trainer.engines.protocol import Objective, SamplingParams, TrainingRow
 from osmosis_trainer.errors import UnsupportedModelError
 
@@ -42,6 +48,13 @@ MODEL = {"head_dim": 8}
 EXPERTS = {"moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2}
 LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 FULL, SLIDING = "full_attention", "sliding_attention"
+LINEAR = {
+    "layer_types": ["linear_attention", FULL],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -64,7 +77,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-oss": ("gpt_oss", {**MODEL, **LOCAL_EXPERTS, "sliding_window": 12}),
     "granite": ("granite", {"logits_scaling": 4.0}),
     "olmo3": ("olmo3", {"sliding_window": 12, "layer_types": [SLIDING, FULL]}),
+    "qwen3.5": ("qwen3_5_text", {**MODEL, **LINEAR}),
+    "qwen3.5-moe": (
+        "qwen3_5_moe_text",
+        {**MODEL, **EXPERTS, **LINEAR, "shared_expert_intermediate_size": 24},
+    ),
+    "lfm2": ("lfm2", {"layer_types": ["conv", FULL]}),
 }
+# Families with layers that keep a state.
+RECURRENT = {"qwen3.5", "qwen3.5-moe", "lfm2"}
 
 
 def save_random(folder: Path, family: str, **changes: Any) -> Path:
@@ -132,7 +153,7 @@ def gradient(engine: LocalEngine) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in engine._learner.parameters.values() if p.grad is not None])
 
 
-RARE = {"gpt-oss", "qwen2-moe", "mixtral", "gemma", "phi3-window", "granite", "olmo3", "phi"}
+RARE = {"gpt-oss", "qwen2-moe", "mixtral", "gemma", "phi3-window", "granite", "olmo3", "phi", "lfm2"}
 
 
 def families() -> list[Any]:
@@ -146,7 +167,7 @@ def families() -> list[Any]:
 async def test_sampler_learner_batch_forms_and_peft_agree(family: str, tmp_path: Path, make_engine: Any):
     base = save_random(tmp_path / "base", family)
     engine = make_engine(base, batch_form="padded", token_budget=1)
-    assert engine.decoder_name == ("fused" if family in FUSED else "modules")
+    assert engine.decoder_name == decoder_of(family)
     await train_a_little(engine)
     rows = await sample_groups(engine)
     sampled = [[p for p, m in zip(row.logprobs, row.mask, strict=True) if m] for row in rows]
@@ -158,7 +179,7 @@ async def test_sampler_learner_batch_forms_and_peft_agree(family: str, tmp_path:
     await engine.save_state(tmp_path / "state")
     await engine.forward_backward(rows, Objective("is"))
     wanted = gradient(engine)
-    for form in ("padded", "packed", "shared"):
+    for form in ("padded",) if family in RECURRENT else ("padded", "packed", "shared"):
         other = make_engine(base, batch_form=form)
         await other.load_state(tmp_path / "state")
         assert largest_gap(await other.score(rows), alone) <= 5e-6, form
@@ -173,6 +194,11 @@ async def test_sampler_learner_batch_forms_and_peft_agree(family: str, tmp_path:
 
 
 FUSED = {"llama", "qwen2", "qwen3", "mistral"}
+
+
+def decoder_of(family: str) -> str:
+    """The name of the decoder that runs a family."""
+    return "fused" if family in FUSED else "recurrent" if family in RECURRENT else "modules"
 
 
 def peft_scores(base: Path, adapter: Path, rows: list[TrainingRow]) -> list[list[float]]:
@@ -220,7 +246,7 @@ async def test_every_linear_layer_and_expert_is_trained(family: str, tmp_path: P
     wanted = {
         name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
     }
-    experts = {name for name, p in model.named_parameters() if p.dim() == 3}
+    experts = {name for name, p in model.named_parameters() if p.dim() == 3 and ".experts." in name}
     assert bool(experts) == (family in WITH_EXPERTS)
     engine = make_engine(base)
     await train_a_little(engine)
@@ -234,32 +260,57 @@ async def test_every_linear_layer_and_expert_is_trained(family: str, tmp_path: P
     assert all("lm_head" not in name and "embed" not in name for name in engine._learner.parameters)
 
 
-WITH_EXPERTS = {"qwen2-moe", "qwen3-moe", "mixtral", "gpt-oss"}
+WITH_EXPERTS = {"qwen2-moe", "qwen3-moe", "mixtral", "gpt-oss", "qwen3.5-moe"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "reason"),
-    [
-        ("qwen3_next", {**MODEL, **EXPERTS}, "'qwen3_next' has linear_attention layers"),
-        ("qwen3_5_text", MODEL, "'qwen3_5_text' has linear_attention layers"),
-        ("qwen3_5_moe_text", {**MODEL, **EXPERTS}, "'qwen3_5_moe_text' has linear_attention layers"),
-    ],
-)
-def test_hybrid_models_are_refused(
-    kind: str, changes: dict[str, Any], reason: str, tmp_path: Path, make_engine: Any
-):
-    changes = {
-        **changes,
-        "layer_types": ["linear_attention", FULL],
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 2,
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 8,
-    }
-    with pytest.raises(
-        UnsupportedModelError, match=f"{reason}; the local engine samples models with ordinary"
-    ):
-        make_engine(save_random(tmp_path, kind, **changes))
+@pytest.mark.parametrize("form", ["packed", "shared"])
+def test_rows_of_models_with_states_share_no_sequence(form: str, tmp_path: Path, make_engine: Any):
+    base = save_random(tmp_path, "qwen3.5")
+    with pytest.raises(UnsupportedModelError, match=f"batch_form '{form}' is not exact .* keep a state"):
+        make_engine(base, batch_form=form)
+
+
+async def test_a_state_is_continued_only_where_it_ends(tmp_path: Path, make_engine: Any):
+    """A conversation's next turn continues its slot; an edited history, or the same prompt again, begins anew."""
+    engine = make_engine(save_random(tmp_path, "qwen3.5"))
+    prompt = prompts()[0]
+    first = await engine.sample(prompt, SamplingParams(6, seed=1))
+    later = [*prompt, *first.token_ids, 5, 6, 7]
+    edited = [*later[:10], 9, *later[11:]]
+    # Three lengths at once beside idle slots; the last token that was sampled was never computed.
+    asked = (later, edited, prompt)
+    turns = await asyncio.gather(*(engine.sample(ids, SamplingParams(6, seed=2)) for ids in asked))
+    assert [turn.cached_tokens for turn in turns] == [len(prompt) + 5, 0, 0]
+    rows = [
+        TrainingRow(
+            [*ids, *turn.token_ids],
+            [0] * len(ids) + [1] * 6,
+            [0.0] * len(ids) + turn.logprobs,
+            1.0,
+            0,
+            str(i),
+        )
+        for i, (ids, turn) in enumerate(zip(asked, turns, strict=True))
+    ]
+    assert largest_gap(await engine.score(rows), [turn.logprobs for turn in turns]) <= 1e-5
+
+
+def test_the_language_part_of_a_model_with_vision_is_loaded_alone(tmp_path: Path, make_engine: Any):
+    """Qwen3.5 and 3.6 are published with a vision tower."""
+    text = AutoConfig.for_model("qwen3_5_text", **SHAPE, **MODEL, **LINEAR)
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    torch.manual_seed(4)
+    whole = AutoModelForImageTextToText.from_config(
+        AutoConfig.for_model("qwen3_5", text_config=text.to_dict(), vision_config=vision)
+    ).eval()
+    save_random(tmp_path, "qwen3.5")  # for its tokenizer
+    whole.save_pretrained(tmp_path)
+    engine = make_engine(tmp_path)
+    assert model_context(tmp_path) == engine.max_context == 128
+    ids = torch.tensor([prompts()[0]])
+    with torch.no_grad():
+        ours = engine._learner.base(input_ids=ids).logits
+        assert torch.equal(ours, whole(input_ids=ids).logits)
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ from osmosis_trainer.errors import ConfigError
 def model_context(model: Path) -> int:
     """Longest sequence, in tokens, that the model in the folder was made for."""
     try:
-        return int(json.loads((model / "config.json").read_text())["max_position_embeddings"])
-    except (OSError, ValueError, KeyError) as error:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        return int((config | config.get("text_config", {}))["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{model} is no model folder: its config.json gives no context length ({error!r})"
         ) from error

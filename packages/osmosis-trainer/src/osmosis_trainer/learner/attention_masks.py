@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from osmosis_trainer.learner.layer_kinds import RECURRENT
+
 
 def sliding_window(config: Any) -> int | None:
     """How many tokens, itself included, a token of a sliding layer sees; None when every layer sees the whole past."""
@@ -32,7 +34,8 @@ def attention_mask(config: Any, visible: Tensor, queries: Tensor, keys: Tensor, 
     kinds = getattr(config, "layer_types", None)
     if not kinds:
         return near
-    return {kind: near if kind == "sliding_attention" else visible for kind in kinds}
+    masks = {kind: near if kind == "sliding_attention" else visible for kind in kinds}
+    return {kind: None if kind in RECURRENT else mask for kind, mask in masks.items()}
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.errors import NonFiniteLossError, UnsupportedModelError
 from osmosis_trainer.learner.head import adjust_logits
+from osmosis_trainer.learner.layer_kinds import is_recurrent
 from osmosis_trainer.learner.logprobs import token_logprobs
 from osmosis_trainer.learner.lora import trainable
 from osmosis_trainer.learner.losses import LossTerms, StepSize, TokenBatch, policy_loss
@@ -56,6 +57,21 @@ class _Sums:
         }
 
 
+def padded_only(config: Any, form: Form) -> Form:
+    """The batch form for a model: `padded` where layers keep a state, which rows in one sequence would hand on.
+
+    Raises UnsupportedModelError when such a model was asked for another form.
+    """
+    if not is_recurrent(config):
+        return form
+    if form not in ("auto", "padded"):
+        raise UnsupportedModelError(
+            f"batch_form {form!r} is not exact for a model of type {config.model_type!r}: some of its layers keep a state; "
+            "use auto or padded"
+        )
+    return "padded"
+
+
 class Learner:
     """Trains the adapter of a PEFT model with AdamW (betas .9, .95)."""
 
@@ -72,7 +88,7 @@ class Learner:
         self.model = model
         self.base = model.get_base_model()
         self.token_budget = token_budget
-        self.form: Form = form
+        self.form: Form = padded_only(self.base.config, form)
         self.parameters = trainable(model)
         self.optimizer = torch.optim.AdamW(
             list(self.parameters.values()), lr=0.0, betas=_BETAS, weight_decay=weight_decay, foreach=True

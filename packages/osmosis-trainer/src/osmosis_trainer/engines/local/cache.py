@@ -1,21 +1,25 @@
-"""The key/value cache of the sampler: one slot per running request."""
+"""The cache of the sampler, one slot per running request: keys and values, and the states of recurrent layers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
+from torch import Tensor
 
 
 class KeyValueCache:
-    """Keys and values of every layer, each [slots, kv_heads, columns, head_dim].
+    """Keys and values of every attention layer, each [slots, kv_heads, columns, head_dim].
 
     Columns grow by doubling up to `max_columns`, so that a model with a long context costs only what is used. One
-    column more than can be read is kept as a bin: idle rows of a dense forward write there.
+    column more than can be read is kept as a bin: idle rows of a dense forward write there. `states` [slots, ...] are
+    those of layers without columns, where a slot's text ends; `recurrent` says that the model has such layers.
     """
 
     def __init__(
         self,
         *,
-        layers: int,
+        layers: Iterable[int],
         slots: int,
         kv_heads: int,
         head_dim: int,
@@ -23,13 +27,17 @@ class KeyValueCache:
         dtype: torch.dtype,
         device: torch.device,
         columns: int = 256,
+        recurrent: bool = False,
     ) -> None:
         self.slots = slots
+        self.recurrent = recurrent
+        self.states: dict[tuple[str, int, int], Tensor] = {}
         self.max_columns = max_columns
         self.columns = min(columns, max_columns)
         shape = (slots, kv_heads, self.columns + 1, head_dim)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        layers = list(layers)
+        self.keys = {layer: torch.zeros(shape, dtype=dtype, device=device) for layer in layers}
+        self.values = {layer: torch.zeros(shape, dtype=dtype, device=device) for layer in layers}
 
     @property
     def bin(self) -> int:
@@ -43,27 +51,39 @@ class KeyValueCache:
         old = self.columns
         self.columns = min(max(columns, 2 * old), self.max_columns)
         for tensors in (self.keys, self.values):
-            for layer, held in enumerate(tensors):
+            for layer, held in tensors.items():
                 slots, heads, _, width = held.shape
                 grown = held.new_zeros((slots, heads, self.columns + 1, width))
                 grown[:, :, :old] = held[:, :, :old]
                 tensors[layer] = grown
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` columns of slot `source` to slot `target`."""
+        """Copy the first `length` columns of slot `source` to slot `target`, and its states as they are."""
         for tensors in (self.keys, self.values):
-            for held in tensors:
+            for held in tensors.values():
                 held[target, :, :length] = held[source, :, :length]
+        for states in self.states.values():
+            states[target] = states[source]
+
+    def store_states(self, key: tuple[str, int, int], slots: Tensor, states: Tensor) -> None:
+        """Replace the states `key` of `slots` by `states` [n, ...]."""
+        if key not in self.states:
+            # Made outside of inference mode, as keys and values are, so that slots can be copied anywhere.
+            with torch.inference_mode(False):
+                shape = (self.slots, *states.shape[1:])
+                self.states[key] = torch.zeros(shape, dtype=states.dtype, device=states.device)
+        self.states[key][slots] = states
 
 
 class SlotLedger:
     """What each slot holds: which adapter version's keys, for which tokens; and which slots are free.
 
     A freed slot keeps its keys until it is needed, so that the next turn of a conversation, or another sample of the
-    same prompt, finds them.
+    same prompt, finds them. `whole`: only a slot's whole text can be continued, because its states know no earlier place.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, whole: bool = False) -> None:
+        self._whole = whole
         self.tokens: list[list[int]] = [[] for _ in range(slots)]
         self.owner: list[tuple[str | None, int] | None] = [None] * slots
         self._freed_at = [0] * slots
@@ -81,10 +101,20 @@ class SlotLedger:
         for slot, held in enumerate(self.tokens):
             if self.owner[slot] != owner or len(held) <= length or held[: length + 1] != tokens[: length + 1]:
                 continue
-            best, length = slot, common_prefix(held, tokens)
+            shared = self.reusable(held, tokens)
+            if shared <= length:
+                continue
+            best, length = slot, shared
             if length == len(tokens):
                 break
         return best, length
+
+    def reusable(self, held: list[int], tokens: list[int]) -> int:
+        """How many of `tokens` a slot that holds `held` saves."""
+        shared = common_prefix(held, tokens)
+        if self._whole and not shared == len(held) < len(tokens):
+            return 0
+        return shared
 
     def take(self, donor: int, shared: int) -> int:
         """Claim a slot: the donor itself when it is free and nothing of it would be lost, else the longest unused."""

@@ -12,8 +12,10 @@ from osmosis_trainer.engines.local.cache import KeyValueCache
 from osmosis_trainer.engines.local.forward import Decoder, Pass
 from osmosis_trainer.engines.local.fused import FusedDecoder, supports
 from osmosis_trainer.engines.local.modules import ModuleDecoder
+from osmosis_trainer.engines.local.recurrent import RecurrentDecoder
 from osmosis_trainer.errors import UnsupportedModelError
 from osmosis_trainer.learner.attention_masks import sliding_window
+from osmosis_trainer.learner.layer_kinds import ATTENTION, RECURRENT, is_recurrent, layer_kinds
 
 # Largest difference of log-probabilities to the model's own forward, by parameter type.
 _TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.bfloat16: 0.5, torch.float16: 0.1}
@@ -23,11 +25,10 @@ _SHORT_WINDOW = 5
 def build_decoder(model: Any, max_context: int) -> Decoder:
     """The fastest decoder that reproduces the model's own log-probabilities.
 
-    Raises UnsupportedModelError when none does: linear attention, recurrent state and other models whose keys and values
-    are not one column per token.
+    Raises UnsupportedModelError when none does.
     """
     config = model.config
-    _require_ordinary_attention(config)
+    _require_known_layers(config)
     problems = []
     if supports(config, max_context):
         fused = FusedDecoder(model, max_context)
@@ -36,7 +37,7 @@ def build_decoder(model: Any, max_context: int) -> Decoder:
             return fused
         problems.append(f"fused decoder off by {gap:.2g} nats")
     try:
-        modules = ModuleDecoder(model)
+        modules = RecurrentDecoder(model) if is_recurrent(config) else ModuleDecoder(model)
         gap = decoder_gap(modules, model, _SHORT_WINDOW)
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError) as error:
         # Whatever the model's code does with a cache it does not know; the reason is reported, not hidden.
@@ -44,10 +45,10 @@ def build_decoder(model: Any, max_context: int) -> Decoder:
     else:
         if gap <= _TOLERANCE[model.dtype]:
             return modules
-        problems.append(f"module decoder off by {gap:.2g} nats")
+        problems.append(f"{modules.name} decoder off by {gap:.2g} nats")
     raise UnsupportedModelError(
         f"a model of type {config.model_type!r} cannot be sampled exactly by the local engine ({'; '.join(problems)}); "
-        "use a model with ordinary full attention, such as Qwen3, Qwen2, Llama or Mistral"
+        "use a model of a family that docs/engine.md lists, such as Qwen3, Qwen3.5, Llama or Mistral"
     )
 
 
@@ -57,27 +58,28 @@ def new_cache(
     """An empty cache with the model's shapes."""
     heads = config.num_attention_heads
     return KeyValueCache(
-        layers=config.num_hidden_layers,
+        layers=[layer for layer, kind in enumerate(layer_kinds(config)) if kind not in RECURRENT],
         slots=slots,
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         max_columns=max_columns,
         dtype=dtype,
         device=device,
+        recurrent=is_recurrent(config),
     )
 
 
-def _require_ordinary_attention(config: Any) -> None:
+def _require_known_layers(config: Any) -> None:
     if not getattr(config, "num_attention_heads", None):
         raise UnsupportedModelError(
             f"a model of type {config.model_type!r} has no attention heads; "
             "the local engine samples models with ordinary attention only"
         )
-    kinds = set(getattr(config, "layer_types", None) or []) - {"full_attention", "sliding_attention"}
+    kinds = set(layer_kinds(config)) - ATTENTION - RECURRENT
     if kinds:
         raise UnsupportedModelError(
             f"a model of type {config.model_type!r} has {', '.join(sorted(kinds))} layers; "
-            "the local engine samples models with ordinary attention only"
+            "the local engine samples models with ordinary attention, linear attention and short convolutions only"
         )
 
 

@@ -73,35 +73,45 @@ class ModuleDecoder:
         keys = torch.arange(batch.span, device=device)
         past = keys <= batch.columns[:, None, :, None]
         mask = attention_mask(self._model.config, past, batch.columns, keys[None], self._model.dtype)
-        arguments = {self._cache_argument: _PassCache(batch, cache)}
+        pass_cache = self._pass_cache(batch, cache)
+        arguments: dict[str, Any] = {self._cache_argument: pass_cache}
         hidden = self._model(
             input_ids=batch.ids, position_ids=batch.columns, attention_mask=mask, use_cache=True, **arguments
         )
+        pass_cache.store()
         logits: Tensor = hidden.logits
         last = torch.zeros(n, dtype=torch.long, device=device) if batch.last is None else batch.last
         return logits[torch.arange(n, device=device), last]
 
+    def _pass_cache(self, batch: Pass, cache: KeyValueCache) -> PassCache:
+        return PassCache(batch, cache)
 
-class _PassCache:
+
+class PassCache:
     """Speaks the interface of transformers' caches for one pass."""
 
     is_compileable = False
 
     def __init__(self, batch: Pass, cache: KeyValueCache) -> None:
-        self._cache, self._span, self._slots = cache, batch.span, batch.slots
+        self._cache, self._span, self._dense = cache, batch.span, batch.slots is None
         self._rows = batch.ids.shape[0]
-        slots = torch.arange(self._rows, device=batch.ids.device) if batch.slots is None else batch.slots
-        self._where = (slots[:, None].expand(*batch.ids.shape), slice(None), batch.columns)
+        self._slots = (
+            torch.arange(self._rows, device=batch.ids.device) if batch.slots is None else batch.slots
+        )
+        self._where = (self._slots[:, None].expand(*batch.ids.shape), slice(None), batch.columns)
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store the new keys and values [n, kv_heads, w, d] and return all that can be attended to."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         keys[self._where] = key.transpose(1, 2)
         values[self._where] = value.transpose(1, 2)
-        if self._slots is None:
+        if self._dense:
             return keys[: self._rows, :, : self._span], values[: self._rows, :, : self._span]
         return keys[self._slots, :, : self._span], values[self._slots, :, : self._span]
 
     def get_seq_length(self, *_: Any) -> int:
         """Positions are always given, so nothing asks for a length that matters."""
         return 0
+
+    def store(self) -> None:
+        """The pass is over; keys and values are in place already."""

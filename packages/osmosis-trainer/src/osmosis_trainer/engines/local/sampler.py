@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from osmosis_trainer.engines.local.adapters import LoraWeights
-from osmosis_trainer.engines.local.cache import KeyValueCache, SlotLedger, common_prefix
+from osmosis_trainer.engines.local.cache import KeyValueCache, SlotLedger
 from osmosis_trainer.engines.local.forward import Decoder, Pass
 from osmosis_trainer.engines.local.picking import pick
 from osmosis_trainer.engines.local.requests import Outbox, Request
@@ -30,7 +30,7 @@ class Sampler:
 
     def __init__(self, decoder: Decoder, cache: KeyValueCache, device: torch.device, threads: int) -> None:
         self._decoder, self._cache, self._device = decoder, cache, device
-        self._ledger = SlotLedger(cache.slots)
+        self._ledger = SlotLedger(cache.slots, whole=cache.recurrent)
         self._waiting: deque[Request] = deque()
         self._running: dict[int, Request] = {}
         self._forget: set[str] = set()
@@ -90,7 +90,7 @@ class Sampler:
             requests = [*arrived, *self._waiting, *self._running.values()]
             self._waiting.clear()
         self._running.clear()
-        self._ledger = SlotLedger(self._cache.slots)
+        self._ledger = SlotLedger(self._cache.slots, whole=self._cache.recurrent)
         for request in requests:
             self._outbox.error(request, error)
 
@@ -131,7 +131,9 @@ class Sampler:
             leader = group[0]
             _, known = self._ledger.best_donor(leader.owner, leader.prompt)
             peers = (other[0] for other in wave if other[0].owner == leader.owner)
-            if any(common_prefix(peer.prompt, leader.prompt) >= known + _WORTH_WAITING for peer in peers):
+            if any(
+                self._ledger.reusable(peer.prompt, leader.prompt) >= known + _WORTH_WAITING for peer in peers
+            ):
                 later.extend(group)
             else:
                 wave.append(group)
