@@ -1,6 +1,7 @@
 """Downloading the output of evaluation runs."""
 
 import errno
+import json
 import os
 import threading
 from base64 import b64encode
@@ -108,6 +109,49 @@ def test_bad_selections_ask_nobody(osmosis, workspace, platform, arguments, frag
     assert (ran.code, ran.error["code"]) == (1, "VALIDATION")
     assert fragment in ran.error["message"]
     assert platform.requests == []
+
+
+def test_rows_that_the_run_does_not_have_are_named(osmosis, workspace, platform, run):
+    run({"summary.jsonl": b"abc", "trajectories/row_3_run_0.json": b"12345"})
+    ran = download(osmosis, "--rows", "0-3,7,9-12")
+    assert (ran.code, ran.json["status"]) == (0, "success")
+    warning = json.loads(ran.err)["warning"]
+    assert warning["code"] == "ROWS_NOT_FOUND"
+    assert "for 7, 9-12." in warning["message"]
+
+
+def metrics_of(run_id):
+    return json.dumps({"eval_run": {"id": run_id, "name": "other"}}).encode()
+
+
+@pytest.mark.parametrize("command", ["download", "info"])
+def test_two_runs_are_not_mixed_in_one_folder(osmosis, workspace, platform, run, command):
+    (workspace / "out").mkdir()
+    (workspace / "out/metrics.json").write_bytes(metrics_of("ev-2"))
+    run({"metrics.json": metrics_of("ev-1")})
+    platform.on("GET", "/eval-runs/ev-1/metrics", {"status": "finished", "overview": {}})
+    ran = osmosis("eval", command, "calm", "-o", "out", "--json")
+    told = ran.error["message"] if command == "download" else ran.json["data"]["save_warning"]
+    assert "holds the output of run other" in told
+    assert ran.code == (1 if command == "download" else 0)
+    assert (workspace / "out/metrics.json").read_bytes() == metrics_of("ev-2")
+    (workspace / "out/metrics.json").write_bytes(metrics_of("ev-1"))
+    assert osmosis("eval", command, "calm", "-o", "out", "--json").code == 0
+
+
+@pytest.mark.parametrize("command", ["download", "info"])
+def test_an_uploaded_run_is_downloaded_beside_the_local_one(osmosis, workspace, platform, run, command):
+    local = workspace / ".osmosis/evals/calm"
+    local.mkdir(parents=True)
+    for name in ("events.jsonl", "manifest.json", "metrics.json"):
+        (local / name).write_text("{}")
+    run({"metrics.json": metrics_of("ev-1")})
+    platform.on("GET", "/eval-runs/ev-1/metrics", {"status": "finished", "overview": {}})
+    assert osmosis("eval", command, "calm").code == 0
+    assert (local / "metrics.json").read_text() == "{}"
+    assert (workspace / ".osmosis/evals/calm--ev-1/metrics.json").exists()
+    ran = osmosis("eval", "download", "calm", "-o", str(local), "--json")
+    assert (ran.code, ran.error["code"]) == (1, "CONFLICT")
 
 
 def test_a_pending_run_has_nothing(osmosis, workspace, platform, run):

@@ -1,5 +1,6 @@
 """Where the output of a run is kept below ``.osmosis/``."""
 
+import json
 import re
 from pathlib import Path
 
@@ -27,18 +28,47 @@ def run_folder_name(name: str | None, run_id: str) -> str:
 
 
 def run_root(workspace_dir: Path, kind: str, name: str | None, run_id: str, output: str | None) -> Path:
-    """The folder of a run: ``-o``, else ``.osmosis/<kind>/<folder>``.
+    """The folder of a run: ``-o``, else ``.osmosis/<kind>/<folder>``; beside an evaluation of this machine that has the folder.
 
     Raises:
-        CLIError: a file is in its place.
+        CLIError: a file is in its place, or the files of another run (``CONFLICT``).
     """
     if output is None:
         root = workspace_dir / ".osmosis" / kind / run_folder_name(name, run_id)
+        if _is_local_run(root):
+            root = root.with_name(f"{root.name}--{safe_name(run_id)}")
     else:
         root = Path(output).expanduser().resolve()
     if root.exists() and not root.is_dir():
         raise CLIError(f"The run output root is a file: {root}", details={"path": str(root)})
+    _require_own_folder(root, run_id)
     return root
+
+
+def _require_own_folder(root: Path, run_id: str) -> None:
+    """Files of two runs in one folder would be taken for one run."""
+    other = "an evaluation that ran on this machine" if _is_local_run(root) else _other_run(root, run_id)
+    if other is not None:
+        raise CLIError(
+            f"{root} holds {other}. Choose another folder with -o.",
+            code="CONFLICT",
+            details={"path": str(root)},
+        )
+
+
+def _is_local_run(root: Path) -> bool:
+    """Whether `osmosis eval run` made the folder."""
+    return (root / "events.jsonl").exists() and (root / "manifest.json").exists()
+
+
+def _other_run(root: Path, run_id: str) -> str | None:
+    """The run that the metrics in a folder are of, when it is another one."""
+    try:
+        run = json.loads((root / "metrics.json").read_bytes())["eval_run"]
+        found, name = str(run["id"]), run.get("name")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return None if found == run_id else f"the output of run {name or found}"
 
 
 def metrics_file(workspace_dir: Path, name: str | None, run_id: str, output: str | None) -> Path:

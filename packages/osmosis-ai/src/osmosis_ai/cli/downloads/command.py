@@ -10,11 +10,12 @@ from osmosis_ai.cli.downloads.manifest import (
     check_rows,
     fetch_manifest,
     parse_types,
+    rows_without_files,
 )
 from osmosis_ai.cli.downloads.transfer import Outcome, fetch_files, is_present
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output import formats
-from osmosis_ai.cli.output.messages import progress, status
+from osmosis_ai.cli.output.messages import progress, status, warn
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.cli.run_output import run_root
@@ -51,8 +52,12 @@ def download_outputs(
             run: dict[str, Any] = client.get(f"/{kind.path}/{segment(name)}")[noun]
             _require_started(kind_name, run)
             root = run_root(workspace.root, kind.folder, run.get("name"), run["id"], output)
-            _require_no_local_run(root)
             manifest = fetch_manifest(client, kind, run["id"], types, rows)
+        if missing := rows_without_files(rows, manifest):
+            warn(
+                "ROWS_NOT_FOUND",
+                f"--rows: the run has no files of the selected types for {', '.join(missing)}.",
+            )
         pending = sum(file.size for file in manifest.files if overwrite or not is_present(root, file))
         if pending > _ASK_ABOVE and not confirmed(_question(manifest, pending, root, types), yes=yes):
             return OperationResult(operation, status="cancelled", message="Cancelled.")
@@ -78,16 +83,6 @@ def download_outputs(
         message=_message(outcome, root),
         next_text=[f"Failed: {entry['path']} — {entry['error']}" for entry in outcome.failed],
     )
-
-
-def _require_no_local_run(root: Path) -> None:
-    """A folder that `osmosis eval run` made is its own: files of another run among them would falsify it."""
-    if (root / "events.jsonl").exists() and (root / "manifest.json").exists():
-        raise CLIError(
-            f"{root} holds an evaluation that ran on this machine. Download into another folder with -o.",
-            code="CONFLICT",
-            details={"path": str(root)},
-        )
 
 
 def _require_started(kind_name: str, run: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from osmosis_ai.platform.errors import PlatformError
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _RESERVED_ARTIFACT = re.compile(r"artifacts/row_\d+_run_\d+/manifest\.json")
+_FILE_OF_A_ROW = re.compile(r"(?:trajectories|artifacts)/row_(\d+)_run_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,17 @@ def check_rows(rows: str | None) -> None:
         start, _, end = part.partition("-")
         if end and int(start) > int(end):
             raise CLIError(f"--rows range {part}: start exceeds end.")
+
+
+def rows_without_files(rows: str | None, manifest: Manifest) -> list[str]:
+    """The parts of a row selection that match none of the files."""
+    found = {int(match[1]) for file in manifest.files if (match := _FILE_OF_A_ROW.match(file.path))}
+    missing = []
+    for part in rows.split(",") if rows else []:
+        start, _, end = part.partition("-")
+        if not any(int(start) <= row <= int(end or start) for row in found):
+            missing.append(part)
+    return missing
 
 
 def fetch_manifest(
