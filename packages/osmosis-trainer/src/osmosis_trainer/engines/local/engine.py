@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils.logging import disable_progress_bar
 
 from osmosis_trainer.engines.local import adapters
 from osmosis_trainer.engines.local.choose import build_decoder, new_cache
@@ -33,9 +30,9 @@ from osmosis_trainer.errors import (
     ContextLengthError,
     EngineError,
     UnknownAdapterError,
-    UnsupportedModelError,
 )
 from osmosis_trainer.learner import lora, saving
+from osmosis_trainer.learner.base_model import load_base
 from osmosis_trainer.learner.lora import LoraSettings
 from osmosis_trainer.learner.packs import Form
 from osmosis_trainer.learner.step import Learner
@@ -47,7 +44,6 @@ _SERVES = frozenset({"sample", "adapters"})
 _TRAINS = frozenset({"train", "kl", "weight_decay", "temperature", "top_p"}) | {
     f"loss:{name}" for name in get_args(LossName)
 }
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -116,20 +112,8 @@ class LocalEngine:
         Raises UnsupportedModelError for an architecture that is no text model or cannot be sampled exactly, ConfigError for
         a bad setting.
         """
-        if not (folder / "config.json").is_file():
-            raise ConfigError(f"{folder} is no model folder: config.json is missing")
-        device = settings.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        dtype = settings.dtype
-        if dtype == "auto":
-            dtype = "float32" if device == "cpu" else "bfloat16"
-        if dtype not in _DTYPES:
-            raise ConfigError(f"dtype is {dtype!r}; choose auto, {', '.join(_DTYPES)}")
-        disable_progress_bar()  # a run log is no terminal
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = _load_text_model(folder, _DTYPES[dtype])
-        return cls(model.to(device).eval().requires_grad_(False), tokenizer, settings)
+        model, tokenizer = load_base(folder, settings.device, settings.dtype)
+        return cls(model, tokenizer, settings)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
@@ -274,31 +258,6 @@ class LocalEngine:
         """See `Engine.close`."""
         await asyncio.to_thread(self._sampler.close)
         self._work.shutdown()
-
-
-def _load_text_model(folder: Path, dtype: torch.dtype) -> Any:
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        if not _has_language_model(config):
-            raise UnsupportedModelError(
-                f"{folder} holds a model of type {config.model_type!r}, which takes more than text; "
-                "save its language model alone and use that"
-            )
-        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
-    except ValueError as error:
-        # What transformers says when a type is unknown to it, or has no causal language model.
-        reason = str(error).partition("\n")[0]
-        raise UnsupportedModelError(
-            f"{folder} holds no language model that can be loaded: {reason}"
-        ) from error
-
-
-def _has_language_model(config: Any) -> bool:
-    """Whether the config is one of a language model, or of a model that transformers loads the language part of alone."""
-    text = config.get_text_config()
-    return text is config or getattr(
-        MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None), "config_class", None
-    ) is type(text)
 
 
 def _max_context(config: Any, wanted: int | None) -> int:
