@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils.logging import disable_progress_bar
 
 from osmosis_trainer.errors import ConfigError, UnsupportedModelError
@@ -54,14 +53,6 @@ def _load_text_model(folder: Path, dtype: torch.dtype) -> Any:
         raise UnsupportedModelError(
             f"{folder} holds no language model that can be loaded: {reason}"
         ) from error
-
-
-def _has_language_model(config: Any) -> bool:
-    """Whether the config is one of a language model, or of a model that transformers loads the language part of alone."""
-    text = config.get_text_config()
-    return text is config or getattr(
-        MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None), "config_class", None
-    ) is type(text)
 
 
 def _has_language_model(config: Any) -> bool:
