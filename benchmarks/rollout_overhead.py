@@ -38,11 +38,15 @@ def run(rollouts: int = 500, rounds: int = 5) -> list[Result]:
         ours, hand = median_of_rounds(
             [lambda: _rate(_ours(root), rollouts), lambda: _rate(_by_hand(root), rollouts)], rounds
         )
-    sdk = _import_seconds("import osmosis_ai.rollout", rounds)
+    package = _import_seconds("import osmosis_ai.rollout", rounds)
+    names = _import_seconds("from osmosis_ai.rollout import *", rounds)
     bare = _import_seconds("import asyncio, pydantic\nclass M(pydantic.BaseModel): x: int", rounds)
     return [
         Result("LocalBackend", ours, "rollouts/CPU-s", "semaphore, timeouts, folder by hand", ours / hand),
-        Result("import osmosis_ai.rollout", sdk, "CPU-s", "asyncio and one pydantic model", bare / sdk),
+        Result(
+            "import osmosis_ai.rollout", package, "CPU-s", "asyncio and one pydantic model", bare / package
+        ),
+        Result("the same, with every name", names, "CPU-s", "asyncio and one pydantic model", bare / names),
     ]
 
 

@@ -4,12 +4,14 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from osmosis_ai.rollout.types.deferred import built_on_first_use
 from osmosis_ai.rollout.types.enums import RolloutErrorCategory, RolloutStatus
 from osmosis_ai.rollout.types.protocol import RolloutId, TimeoutSec
 from osmosis_ai.rollout.types.sample import MessageDict, RolloutSample
 
 
-class ExecutionRequest(BaseModel):
+@built_on_first_use
+class ExecutionRequest(BaseModel, defer_build=True):
     """One rollout to execute. Timeouts are seconds; None is unbounded, 0 or less is already over."""
 
     id: RolloutId
@@ -20,7 +22,8 @@ class ExecutionRequest(BaseModel):
     grader_timeout_sec: TimeoutSec | None = None
 
 
-class ExecutionResult(BaseModel):
+@built_on_first_use
+class ExecutionResult(BaseModel, defer_build=True):
     """How the workflow or the grading ended. ``extra_fields`` are diagnostics for the rollout's folder, not for the wire."""
 
     status: RolloutStatus

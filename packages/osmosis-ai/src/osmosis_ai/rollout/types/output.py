@@ -4,10 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from osmosis_ai.rollout.types.deferred import built_on_first_use
+
 type _FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class AgentWorkflowOutput(BaseModel):
+@built_on_first_use
+class AgentWorkflowOutput(BaseModel, defer_build=True):
     """The result of ``run()``: chat ``messages``, finite ``metrics``, and ``info`` that no grader sees."""
 
     # Instances are validated again wherever they are nested or coerced, so that a metric mutated to NaN is found.

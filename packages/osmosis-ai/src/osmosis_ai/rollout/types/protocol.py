@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from osmosis_ai.rollout.types.deferred import built_on_first_use
 from osmosis_ai.rollout.types.enums import GraderStatus, RolloutErrorCategory, RolloutStatus
 from osmosis_ai.rollout.types.sample import MessageDict, RolloutSample
 from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
@@ -26,7 +27,8 @@ def _fits_in_a_header(key: str) -> str:
 type ApiKey = Annotated[str, AfterValidator(_fits_in_a_header)]
 
 
-class RolloutInitRequest(BaseModel):
+@built_on_first_use
+class RolloutInitRequest(BaseModel, defer_build=True):
     """``POST /rollout``. Unknown fields are ignored: newer controllers send more.
 
     ``chat_completions_url`` is a base to which clients append ``/chat/completions``. ``llm_api_key`` is the key for it and
@@ -48,7 +50,8 @@ class RolloutInitRequest(BaseModel):
     extra_fields: dict[str, Any] | None = None
 
 
-class PolledRolloutRequest(BaseModel):
+@built_on_first_use
+class PolledRolloutRequest(BaseModel, defer_build=True):
     """``POST /rollout`` of a controller that polls: no callbacks, and an id that it can ask for.
 
     With ``grade`` false the result is that of the workflow. The other fields mean what they mean in
@@ -67,7 +70,8 @@ class PolledRolloutRequest(BaseModel):
     extra_fields: dict[str, Any] | None = None
 
 
-class PolledRolloutResponse(BaseModel):
+@built_on_first_use
+class PolledRolloutResponse(BaseModel, defer_build=True):
     """The answer to an accepted polled rollout. Each poll waits up to ``result_wait_timeout_sec`` for news and renews the
     lease; a rollout that nobody asks for within ``polling_lease_timeout_sec`` is cancelled."""
 
@@ -78,7 +82,8 @@ class PolledRolloutResponse(BaseModel):
     polling_lease_timeout_sec: float
 
 
-class RolloutResultResponse(BaseModel):
+@built_on_first_use
+class RolloutResultResponse(BaseModel, defer_build=True):
     """``GET /rollout/{rollout_id}/result``: where the rollout is, or how it ended.
 
     ``err_category`` is an error category, ``lease_expired`` or ``internal_error``.
@@ -91,11 +96,13 @@ class RolloutResultResponse(BaseModel):
     err_category: str | None = None
 
 
-class RolloutInitResponse(BaseModel):
+@built_on_first_use
+class RolloutInitResponse(BaseModel, defer_build=True):
     """The answer to an accepted rollout; it carries nothing."""
 
 
-class RolloutCompleteRequest(BaseModel):
+@built_on_first_use
+class RolloutCompleteRequest(BaseModel, defer_build=True):
     """The completion callback: how the workflow ended, without its sample."""
 
     status: RolloutStatus
@@ -105,7 +112,8 @@ class RolloutCompleteRequest(BaseModel):
     err_category: RolloutErrorCategory | None = None
 
 
-class GraderInitRequest(BaseModel):
+@built_on_first_use
+class GraderInitRequest(BaseModel, defer_build=True):
     """A grading handed to a remote grader. The type is part of the protocol; nothing here sends it."""
 
     sample: RolloutSample
@@ -115,11 +123,13 @@ class GraderInitRequest(BaseModel):
     controller_api_key: str | None = None
 
 
-class GraderInitResponse(BaseModel):
+@built_on_first_use
+class GraderInitResponse(BaseModel, defer_build=True):
     """The answer of a remote grader; it carries nothing."""
 
 
-class GraderCompleteRequest(BaseModel):
+@built_on_first_use
+class GraderCompleteRequest(BaseModel, defer_build=True):
     """The grader callback: the sample with its reward."""
 
     status: GraderStatus
@@ -129,7 +139,8 @@ class GraderCompleteRequest(BaseModel):
     err_category: RolloutErrorCategory | None = None
 
 
-class RolloutStatusResponse(BaseModel):
+@built_on_first_use
+class RolloutStatusResponse(BaseModel, defer_build=True):
     """``GET /rollout/{rollout_id}/status``; ``unknown`` for rollouts the backend does not track."""
 
     rollout_id: str
@@ -138,7 +149,8 @@ class RolloutStatusResponse(BaseModel):
     err_message: str | None = None
 
 
-class CancelRolloutsRequest(BaseModel):
+@built_on_first_use
+class CancelRolloutsRequest(BaseModel, defer_build=True):
     """``POST /rollout/cancel``: exactly one of ``ids``, ``prefix`` (the empty one matches everything) and ``all``."""
 
     ids: list[str] | None = None
@@ -146,7 +158,8 @@ class CancelRolloutsRequest(BaseModel):
     all: bool = False
 
 
-class CancelRolloutsResponse(BaseModel):
+@built_on_first_use
+class CancelRolloutsResponse(BaseModel, defer_build=True):
     """What became of each matched rollout: ``cancelled_queued``, ``cancelled_running`` or ``not_found``."""
 
     dispositions: dict[str, str]

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from osmosis_ai.rollout.types.deferred import built_on_first_use
 from osmosis_ai.rollout.types.json_safe import json_safe_mapping
 
 logger = logging.getLogger(__name__)
@@ -15,7 +16,8 @@ MessageDict = dict[str, Any]
 Messages = list[dict[str, Any]]
 
 
-class RolloutSample(BaseModel):
+@built_on_first_use
+class RolloutSample(BaseModel, defer_build=True):
     """A conversation and its reward.
 
     ``messages`` are in the shape of the agent framework; graders and callbacks see them. ``trajectory_messages`` are chat
