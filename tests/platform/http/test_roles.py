@@ -155,6 +155,8 @@ PAGES = {
     "GET /{workspace}/datasets/{name_or_id}": member(path={"name_or_id": "sums"}),
     "GET /{workspace}/rollouts": member(),
     "GET /{workspace}/{room:room}": member(path={"room:room": "evaluation"}),
+    "GET /{workspace}/{room:room}/new": member(path={"room:room": "evaluation"}),
+    "POST /{workspace}/{room:room}/new": member(400, path={"room:room": "training"}, form={"config": ""}),
     "GET /{workspace}/{room:room}/{name_or_id}": member(path={"room:room": "evaluation", **RUN}),
     "POST /{workspace}/{room:room}/{name_or_id}/stop": member(303, path={"room:room": "evaluation", **RUN}, form={}),
     "GET /{workspace}/evaluation/{name_or_id}/attempts/{row_index}/{run_index}": member(

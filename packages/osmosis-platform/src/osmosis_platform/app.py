@@ -29,6 +29,7 @@ from osmosis_platform.repositories import api as repositories_api
 from osmosis_platform.rollouts import api as rollouts_api
 from osmosis_platform.rollouts import views as rollouts_views
 from osmosis_platform.runs import api as runs_api
+from osmosis_platform.runs import new_views as new_run_views
 from osmosis_platform.runs import views as runs_views
 from osmosis_platform.secrets import api as secrets_api
 from osmosis_platform.secrets import views as secrets_views
@@ -64,6 +65,7 @@ PAGES: tuple[APIRouter, ...] = (
     workspaces_views.router,
     datasets_views.router,
     rollouts_views.router,
+    new_run_views.router,
     runs_views.router,
     adapters_views.router,
     secrets_views.router,

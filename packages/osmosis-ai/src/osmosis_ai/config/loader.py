@@ -58,6 +58,20 @@ def load_config(path: str | Path, kind: RunKind, workspace_dir: Path) -> RunConf
         ConfigError: all problems of the first failing stage, with the file, the line, the key and the rule.
     """
     source = read_source(locate_config(path, kind, workspace_dir))
+    config = check_config(source, kind)
+    try:
+        locate_entrypoint(config.experiment["rollout"], config.experiment["entrypoint"], workspace_dir)
+    except ConfigError as error:
+        raise source.pointed(error) from error
+    return config
+
+
+def check_config(source: ConfigSource, kind: RunKind) -> RunConfig:
+    """Check everything in a config that needs neither a workspace nor the platform.
+
+    Raises:
+        ConfigError: all problems of the first failing stage, with the line, the key and the rule.
+    """
     document = source.document
     experiment = _experiment_table(source, kind)
     secrets = _secrets(source, kind)
@@ -71,10 +85,6 @@ def load_config(path: str | Path, kind: RunKind, workspace_dir: Path) -> RunConf
     env: dict[str, str] = document.get("env", {})
     check_env_names(source, [("env", "[env]", env)])
     _check_secret_names(source, secrets, env)
-    try:
-        locate_entrypoint(experiment["rollout"], experiment["entrypoint"], workspace_dir)
-    except ConfigError as error:
-        raise source.pointed(error) from error
     sections = {name: document[name] for name in SECTIONS[kind] if name in document}
     return RunConfig(kind, source.path, experiment, sections, env, secrets)
 

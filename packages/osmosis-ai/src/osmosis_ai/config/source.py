@@ -76,13 +76,26 @@ def read_source(path: Path) -> ConfigSource:
         ConfigError: it is no valid UTF-8 TOML.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Invalid TOML in {path}: {error}", details={"path": str(path)}) from error
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}", details={"path": str(path)}) from error
+    return parse_source(path, text)
+
+
+def parse_source(path: Path, text: str) -> ConfigSource:
+    """A text as if `path` held it; messages name the path, which need not exist.
+
+    Raises:
+        ConfigError: it is no valid TOML.
+    """
+    text = text.replace("\r\n", "\n")
+    try:
         return ConfigSource(path, text, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"Invalid TOML in {path}: {error}", details={"path": str(path)}) from error
     except RecursionError as error:
         raise ConfigError(
             f"Invalid TOML in {path}: nested too deeply", details={"path": str(path)}
         ) from error
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}", details={"path": str(path)}) from error

@@ -79,7 +79,6 @@ class WorkspaceScope:
     """A member's view of one workspace; `repository` is its connected repository, if any."""
 
     user: User
-    token: AccessToken
     workspace: Workspace
     role: str
     repository: Repository | None
@@ -112,7 +111,7 @@ def workspace_scope(
             membership = by_repository(session, caller.user.id, x_osmosis_git)
         workspace = membership.workspace
         repository = session.scalar(select(Repository).where(Repository.workspace_id == workspace.id))
-    return WorkspaceScope(caller.user, caller.token, workspace, membership.role, repository)
+    return WorkspaceScope(caller.user, workspace, membership.role, repository)
 
 
 Scope = Annotated[WorkspaceScope, Depends(workspace_scope)]

@@ -53,6 +53,8 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
     return {
         **run_row(run, workspace, facts.dataset_name, facts.creator_name),
         "path": f"/{workspace}/{ROOM[run.kind]}/{run.id}",
+        "list_path": f"/{workspace}/{ROOM[run.kind]}",
+        "again": run.local_run is None,
         "final": run.status in TERMINAL,
         "stop_requested": run.stop_requested_at is not None,
         "phase": run.phase,

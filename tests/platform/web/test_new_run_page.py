@@ -1,0 +1,166 @@
+"""Runs are started from a form: it writes the config of the command line, and every problem is told with its line."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from osmosis_ai.config import validate_submission
+from osmosis_platform.context import Platform
+from osmosis_platform.jobs.models import Job
+from osmosis_platform.runs.config_text import config_of, read_config
+from osmosis_platform.runs.models import Run
+
+GOOD = """[experiment]
+rollout = "echo"
+entrypoint = "main.py"
+model_path = "tiny/model"
+dataset = "sums"
+
+[evaluation]
+n = 3
+
+[env]
+NOTE = "a \\"quoted\\" word"
+
+[secrets]
+required = []
+"""
+
+
+def runs(platform: Platform) -> list[Run]:
+    with platform.database.read() as session:
+        return list(session.scalars(select(Run).order_by(Run.created_at)))
+
+
+def test_fields_write_the_config_that_the_command_line_submits(
+    browser: Callable[[str], Any], platform: Platform, workshop: Any
+) -> None:
+    max = browser("max")
+    page = max.json("/acme/training/new")
+    assert page["choices"]["rollout"] == ["echo"]
+    assert tomllib.loads(page["config"])["experiment"] == {
+        "rollout": "echo",
+        "entrypoint": "main.py",
+        "model_path": "tiny/model",
+        "dataset": "sums",
+    }
+    fields = "part=config&training.total_epochs=2&training.lr=0.0002&advanced.scale_rewards=true&secret=A_KEY"
+    written = max.json(f"/acme/training/new?{fields}")["config"]
+    document = tomllib.loads(written)
+    assert document["training"] == {"lr": 0.0002, "total_epochs": 2}
+    assert document["advanced"] == {"scale_rewards": True}
+    assert document["secrets"] == {"required": ["A_KEY"]}
+    typo = max.json("/acme/training/new?part=config&training.total_epochs=two")["config"]
+    answer = max.post("/acme/training/new", config=typo)
+    assert (answer.status_code, answer.json()["problems"]) == (
+        400,
+        [
+            {
+                "message": "training.total_epochs: must be a whole number, got 'two'",
+                "line": typo.split("\n").index('total_epochs = "two"') + 1,
+            }
+        ],
+    )
+    assert runs(platform) == []
+
+
+def test_a_form_sent_twice_starts_one_run_and_can_be_run_again(
+    browser: Callable[[str], Any], platform: Platform, workshop: Any
+) -> None:
+    max = browser("max")
+    first = max.post("/acme/evaluation/new", config=GOOD.replace("\n", "\r\n"), key="k-1")
+    again = max.post("/acme/evaluation/new", config=GOOD.replace("\n", "\r\n"), key="k-1")
+    assert first.status_code == 303
+    assert first.headers["location"] == again.headers["location"]
+    [run] = runs(platform)
+    assert (run.commit_sha, run.branch, run.creator_id) == (
+        workshop.commit_sha,
+        "main",
+        workshop.town.max.user.id,
+    )
+    assert run.config["evaluation"]["n"] == 3
+    assert f'href="/acme/evaluation/new?from={run.id}"' in max.get(first.headers["location"]).text
+
+    prefilled = max.json(f"/acme/evaluation/new?from={run.name}")["config"]
+    assert tomllib.loads(prefilled) == tomllib.loads(GOOD)
+    second = max.post("/acme/evaluation/new", config=prefilled, key="k-2")
+    assert second.status_code == 303
+    one, two = runs(platform)
+    assert (one.config, one.env, one.name != two.name) == (two.config, two.env, True)
+
+
+def test_checking_keeps_nothing(browser: Callable[[str], Any], platform: Platform, workshop: Any) -> None:
+    max = browser("max")
+    answer = max.post("/acme/evaluation/new", html=True, config=GOOD, action="check")
+    assert answer.status_code == 200
+    assert "Nothing is wrong" in answer.text
+    assert runs(platform) == []
+    with platform.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Job)) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "says"),
+    [
+        (("n = 3", "n = "), 8, "Invalid TOML"),
+        (("n = 3", "nn = 3"), 8, "Unrecognized key"),
+        (("n = 3", "n = 0"), 8, "evaluation.n: must be >= 1"),
+        (('"sums"', '"gone"'), 5, "Dataset not found: gone"),
+        (('"echo"', '"nowhere"'), 2, "Rollout not found: nowhere"),
+        (("tiny/model", "tiny/modle"), 4, "there is no provider"),
+        (("required = []", 'required = ["NO_SUCH"]'), None, "Secret(s) not found: NO_SUCH"),
+        (('dataset = "sums"', 'dataset = "sums"\nbranch = "nope"'), None, "branch nope was not found"),
+    ],
+)
+def test_problems_name_their_line(
+    browser: Callable[[str], Any],
+    platform: Platform,
+    workshop: Any,
+    change: tuple[str, str],
+    line: int | None,
+    says: str,
+) -> None:
+    config = GOOD.replace(*change)
+    answer = browser("max").post("/acme/evaluation/new", config=config, key="k")
+    assert answer.status_code == 400, answer.text
+    body = answer.json()
+    assert says in body["problems"][0]["message"]
+    assert body["problems"][0]["line"] == line
+    assert body["config"] == config
+    assert runs(platform) == []
+
+
+def test_every_value_survives_the_way_through_the_text() -> None:
+    experiment = {"rollout": 'a"b\\c', "entrypoint": "m.py", "model_path": "x\x7f\u2028ä", "dataset": "d"}
+    config = {
+        "experiment": experiment,
+        "evaluation": {"n": 1, "limit": 7, "pass_threshold": 1e-07},
+        "advanced": {"seed": 3, "policy": {"temperature": 0.5}},
+    }
+    run = Run(kind="eval", config=config, env={"A": "x\ny\t'\"", "B_1": ""}, secret_names=["K"])
+    _, body = read_config("eval", config_of(run))
+    assert body["experiment_config"] == experiment
+    assert body["evaluation_config"] == {"limit": 7, "pass_threshold": 1e-07}
+    assert body["advanced_config"] == {"seed": 3, "policy": {"temperature": 0.5}}
+    assert body["env_config"] == run.env
+    assert body["secrets"] == {"required": ["K"]}
+    assert isinstance(
+        validate_submission("eval", body), list
+    )  # DEL in a name: refused, and not lost on the way
+
+
+def test_a_local_evaluation_is_not_run_again_here(
+    browser: Callable[[str], Any], platform: Platform, workshop: Any
+) -> None:
+    max = browser("max")
+    address = max.post("/acme/evaluation/new", config=GOOD, key="k").headers["location"]
+    with platform.database.write() as session:
+        run = session.scalars(select(Run)).one()
+        run.local_run = {"eval_run_name": "mine"}
+    assert max.get(f"/acme/evaluation/new?from={run.id}").status_code == 409
+    assert "Run again" not in max.get(address).text
