@@ -86,8 +86,9 @@ class Recorder:
 class Deployment:
     """A platform process over one folder that may be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, write_tree: Callable[[Path], None] | None = None) -> None:
         self.folder = folder
+        self._write_tree = write_tree or _write_tree
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.settings = Settings(data_dir=folder / "data", port=self.port)
@@ -106,7 +107,9 @@ class Deployment:
             with platform.database.write() as session:
                 user = create_user(session, email="ada@example.com", name="Ada")
                 workspace = create_workspace(session, name="acme", owner=user)
-                create_repository(session, platform, workspace, "agents", author=user, write_tree=_write_tree)
+                create_repository(
+                    session, platform, workspace, "agents", author=user, write_tree=self._write_tree
+                )
                 return create_token(session, user.id, name="test")[1]
         finally:
             platform.close()
@@ -247,6 +250,6 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 
 @pytest.fixture(scope="session")
-def make_deployment() -> Callable[[Path], Deployment]:
+def make_deployment() -> Callable[..., Deployment]:
     """For tests that share one deployment or prepare its folder; it is neither started nor stopped for them."""
     return Deployment

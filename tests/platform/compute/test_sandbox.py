@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -120,21 +122,75 @@ def test_a_rollout_can_make_sandboxes_of_its_own(tmp_path: Path) -> None:
     assert isinstance(sandbox, Bubblewrap)
     if not sandbox.user_namespace:
         pytest.skip("user namespaces are not available")
-    # Only a fresh /proc is not possible inside; the sandbox's own shows no more than its own processes anyway.
-    inner = [
-        sandbox.program,
-        "--unshare-all",
-        "--ro-bind",
-        "/",
-        "/",
-        "--tmpfs",
-        "/tmp",
-        "/bin/echo",
-        "nested",
-    ]
-    command = sandbox.command(inner, cwd=tmp_path, readonly=[], writable=[tmp_path])
+    inner = [sandbox.program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--tmpfs", "/tmp"]
+    # The processes outside of it have no number in its /proc.
+    look = ["/bin/sh", "-c", "echo nested; ls -d /proc/[0-9]* | wc -l"]
+    command = sandbox.command([*inner, *look], cwd=tmp_path, readonly=[], writable=[tmp_path])
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stdout) == (0, "nested\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    said, processes = done.stdout.split()
+    assert (said, int(processes) <= 4) == ("nested", True)
+
+
+@pytest.mark.skipif(not WORKS or os.geteuid() != 0, reason="needs bubblewrap, and root")
+def test_under_root_a_rollout_is_a_user_without_any_account(tmp_path: Path) -> None:
+    code, shared, cache = tmp_path / "code", tmp_path / "shared", tmp_path / "cache"
+    for folder in (code / "deep", shared, cache):
+        folder.mkdir(parents=True)
+    (code / "deep" / "mine").write_text("old")
+    (code / "away").symlink_to("/etc/hosts")
+    (cache / "package").write_text("a package")
+    os.link(cache / "package", code / "package")
+    (shared / "for-root").write_text("private")
+    (shared / "for-root").chmod(0o600)
+    tmp_path.chmod(0o700)
+    owner = os.stat("/etc/hosts").st_uid
+    sandbox = find_bubblewrap()
+    assert isinstance(sandbox, Bubblewrap)
+    script = "id -u; echo new > deep/mine && echo mine; cat package; cat ../shared/for-root"
+    command = sandbox.command(["/bin/sh", "-c", script], cwd=code, readonly=[shared], writable=[code])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.split() == ["1000", "mine", "a", "package"]
+    assert "for-root: Permission denied" in done.stderr
+    assert sandbox.user is not None
+    assert (code / "deep" / "mine").stat().st_uid == sandbox.user
+    assert (code / "away").lstat().st_uid == sandbox.user
+    # What has another name elsewhere stays whose it is: packages are links to uv's cache.
+    assert (cache / "package").stat().st_uid == 0
+    assert os.stat("/etc/hosts").st_uid == owner
+    assert not os.path.exists("/tmp/0")
+
+
+PARENT = """
+import json, sys, time
+from pathlib import Path
+from osmosis_platform.compute.children import Spawner
+child = Spawner().start(json.loads(sys.argv[1]), env={}, cwd=Path("/"), on_line=lambda line: print(child.pid, flush=True))
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not WORKS, reason="bubblewrap does not work here")
+def test_a_sandbox_ends_with_the_killed_platform(alive: Callable[[int], bool], tmp_path: Path) -> None:
+    command = choose_sandbox("auto").command(
+        ["/bin/sh", "-c", "sleep 0.2; echo ready; exec sleep 600"],
+        cwd=tmp_path,
+        readonly=(),
+        writable=(tmp_path,),
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, json.dumps(command)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent.stdout as output:
+        child = int(output.readline())
+    assert alive(child)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 60
+    while alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_memory_backed_folders_are_bounded(tmp_path: Path) -> None:

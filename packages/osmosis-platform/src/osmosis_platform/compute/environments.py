@@ -122,8 +122,10 @@ class UvEnvironments:
 
     def _runner(self, options: BuildOptions) -> Run:
         def run(command: Sequence[str], cwd: Path) -> tuple[int, str]:
+            # Sandboxes of root's platform read it as another user.
+            readable = ["/bin/sh", "-c", 'umask 022; exec "$@"', "sh", *command]
             child = self._spawner.start(
-                command, env=uv_env(), cwd=cwd, on_line=lambda _line: None, name="build"
+                readable, env=uv_env(), cwd=cwd, on_line=lambda _line: None, name="build"
             )
             deadline = time.monotonic() + _BUILD_SECONDS
             while child.wait(0.2) is None:

@@ -11,11 +11,13 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from osmosis_platform.compute import unprivileged
 from osmosis_platform.errors import CannotStart
 
 log = logging.getLogger("osmosis_platform.compute")
@@ -51,6 +53,8 @@ _ROOT_BYTES = 64 * 1024**2
 _SHARED_BYTES = 256 * 1024**2
 _TMP_BYTES = 1024**3
 _USER = "1000"
+# Who a sandbox is for the machine where the platform is root: a number that no account has (Debian reserves 65000 to 65533).
+_UNPRIVILEGED = 65533
 
 
 class Sandbox(Protocol):
@@ -72,14 +76,16 @@ class Sandbox(Protocol):
 class Bubblewrap:
     """Namespaces of its own for mounts, processes, IPC and the host name.
 
-    With a user namespace, root is an ordinary user inside; a rollout can then make sandboxes of its own. The network is
-    the machine's: model calls and callbacks go over loopback. Memory-backed folders are bounded where the program can
-    do that (`sized`, since 0.7).
+    With a user namespace a rollout can make sandboxes of its own, and without `user` root is an ordinary user inside. With
+    `user`, only for root, everything runs as that user and the writable folders become that user's: root's sandbox has to cover
+    parts of /proc, and the kernel then gives out no other /proc in it. The network is the machine's: model calls and callbacks
+    go over loopback. Memory-backed folders are bounded where the program can do that (`sized`, since 0.7).
     """
 
     program: str
     user_namespace: bool = True
     sized: bool = True
+    user: int | None = None
     name: str = "bubblewrap"
 
     def command(
@@ -99,19 +105,24 @@ class Bubblewrap:
         for name in _ETC:
             arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         arguments += ["--proc", "/proc"]
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and self.user is None:
             # The kernel's settings are global, and writing them asks for the real user alone: root outside stays root there.
             arguments += ["--ro-bind", "/proc/sys", "/proc/sys"]
         arguments += ["--dev", "/dev", *self._memory_folder("/dev/shm", _SHARED_BYTES)]
         arguments += [*self._memory_folder("/tmp", _TMP_BYTES), "--dir", "/tmp/home"]
-        for folder in readonly:
-            arguments += ["--ro-bind", str(folder), str(folder)]
-        for folder in writable:
-            arguments += ["--bind", str(folder), str(folder)]
-        return [*arguments, "--chdir", str(cwd), "--", *command]
+        for number, folder in enumerate([*readonly, *writable]):
+            source = str(folder) if self.user is None else f"{unprivileged.STAGE}/{number}"
+            arguments += ["--ro-bind" if number < len(readonly) else "--bind", source, str(folder)]
+        arguments += ["--chdir", str(cwd), "--", *command]
+        return arguments if self.user is None else _as_user(self.user, arguments, readonly, writable)
 
     def _memory_folder(self, path: str, size: int) -> list[str]:
         return [*(["--size", str(size)] if self.sized else []), "--tmpfs", path]
+
+
+def _as_user(user: int, command: list[str], readonly: Sequence[Path], writable: Sequence[Path]) -> list[str]:
+    launcher = [sys.executable, "-I", "-S", unprivileged.__file__, str(user)]
+    return [*launcher, *map(str, readonly), "--own", *map(str, writable), "--", *command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +164,11 @@ def find_bubblewrap() -> Bubblewrap | str:
     if program is None:
         return "bwrap is not installed"
     reason = ""
-    for user_namespace, sized in itertools.product((True, False), (True, False)):
-        sandbox = Bubblewrap(program, user_namespace, sized)
+    kinds: list[tuple[bool, int | None]] = [(True, None), (False, None)]
+    if os.geteuid() == 0:
+        kinds.insert(0, (True, _UNPRIVILEGED))
+    for (user_namespace, user), sized in itertools.product(kinds, (True, False)):
+        sandbox = Bubblewrap(program, user_namespace, sized, user)
         problem = _trial(sandbox)
         if problem is None:
             return sandbox
@@ -163,7 +177,9 @@ def find_bubblewrap() -> Bubblewrap | str:
 
 
 def _trial(sandbox: Bubblewrap) -> str | None:
-    command = sandbox.command(["/bin/sh", "-c", "true"], cwd=Path("/"), readonly=(), writable=())
+    base = Path(sys.base_prefix)
+    python = str(base / "bin" / "python3")
+    command = sandbox.command([python, "-I", "-c", ""], cwd=base, readonly=(base,), writable=())
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
