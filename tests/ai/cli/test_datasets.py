@@ -155,6 +155,8 @@ def test_preview(osmosis, workspace, platform, preview, status, rows, returned, 
     ("name", "content", "fragment"),
     [
         ("none.jsonl", None, "File not found"),
+        (".", None, "File not found"),
+        ("..jsonl", "a", "cannot be named '.'"),
         ("x.txt", "a", "Unsupported file type '.txt'. Supported: csv, jsonl, parquet"),
         ("x.jsonl", "", "File is empty."),
         ("x.jsonl", '{"a": 1}\n' * 4, "Missing required columns"),

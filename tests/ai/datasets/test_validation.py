@@ -145,6 +145,23 @@ def test_encoding_bom_and_empty_files(tmp_path: Path) -> None:
     assert "Unsupported file type '.txt'" in validate_file(tmp_path / "x.txt").errors[0]
     (tmp_path / "p.parquet").write_bytes(b"not parquet")
     assert "Invalid parquet file" in validate_file(tmp_path / "p.parquet").errors[0]
+    row = '{"system_prompt": "s", "user_prompt": %s}\n' % ("9" * 6000)
+    (tmp_path / "n.jsonl").write_text(row * 4)
+    assert "a number of 6,000 digits is too large" in validate_file(tmp_path / "n.jsonl").errors[0]
+
+
+def test_a_broken_parquet_file_has_a_reason_of_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"system_prompt": ["s"] * 4, "user_prompt": ["u"] * 4}), path)
+    raw = bytearray(path.read_bytes())
+    end = len(raw) - 8  # of the description of the file, whose length stands before the last four bytes
+    raw[end - int.from_bytes(raw[end : end + 4], "little") : end] = b"\xff" * int.from_bytes(
+        raw[end : end + 4], "little"
+    )
+    path.write_bytes(raw)
+    (error,) = validate_file(path).errors
+    assert error.startswith("Invalid parquet file: Couldn't deserialize thrift")
+    assert "\n" not in error
 
 
 def test_only_the_first_five_errors_are_listed(tmp_path: Path) -> None:
@@ -224,7 +241,7 @@ def test_csv_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: 
             "Line 1: invalid JSON (invalid UTF-8 at byte 40:",
         ),
         (b"[" * 100_000 + b"\n", "Line 1: invalid JSON ("),
-        (b'{"a": ' + b"9" * 5000 + b"}\n", "Line 1: invalid JSON (Exceeds the limit"),
+        (b'{"a": ' + b"9" * 5000 + b"}\n", "Line 1: invalid JSON (a number of 5,000 digits is too large"),
     ],
 )
 def test_jsonl_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:

@@ -155,6 +155,7 @@ def test_aborting_frees_the_name(uploader: Uploader) -> None:
     ("change", "field"),
     [
         ({"extension": "txt"}, "extension"),
+        ({"file_name": ".."}, "file_name"),
         ({"file_size": 0}, "file_size"),
         ({"file_size": 6 * 2**30}, "file_size"),
     ],

@@ -1,4 +1,4 @@
-"""Strict JSON that changes nothing: no NaN or Infinity, no repeated keys, integers of any size, UTF-8 only.
+"""Strict JSON that changes nothing: no NaN or Infinity, no repeated keys, integers of up to 4300 digits, UTF-8 only.
 
 Almost every text takes a fast way (the parser inside pydantic) whose one gap, keys that occur twice, is closed by counting
 colons. Whatever the fast way refuses or leaves open is decided by the standard library.
@@ -49,7 +49,11 @@ def parse_by_the_book(raw: bytes, *, digits: bool = False) -> Any:
         raise ValueError(f"invalid UTF-8 at byte {error.start + 1}: {_around(raw, error.start)}") from None
     try:
         value = json.loads(
-            text, parse_constant=_refuse, object_pairs_hook=_once, parse_int=keep, parse_float=keep
+            text,
+            parse_constant=_refuse,
+            object_pairs_hook=_once,
+            parse_int=keep or _integer,
+            parse_float=keep,
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at character {error.pos + 1}: {_around(text, error.pos)}") from None
@@ -97,6 +101,16 @@ def _refuse_half_pairs(value: Any) -> None:
     if found is not None:
         near = _around(text, found.start())
         raise ValueError(f"half of a surrogate pair, which is not a character: {near}")
+
+
+def _integer(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # Python converts a few thousand digits at most
+        count = len(digits.lstrip("-"))
+        raise ValueError(
+            f"a number of {count:,} digits is too large; write it as text: {shown(digits)}"
+        ) from None
 
 
 def _refuse(name: str) -> Any:

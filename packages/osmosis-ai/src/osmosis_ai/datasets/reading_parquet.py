@@ -32,7 +32,8 @@ def scan_parquet(
             if scan.learn_columns(list(file.schema_arrow.names)):
                 _check_rows(file, path.stat().st_size, scan, sink, progress)
     except (pa.ArrowException, OSError) as error:
-        scan.fail(Problem(f"Invalid parquet file: {error}", fatal=True))
+        reason = " ".join(str(error).split())  # some of Arrow's texts end with a newline
+        scan.fail(Problem(f"Invalid parquet file: {reason}", fatal=True))
 
 
 def _schema_problem(schema: Any) -> Problem | None:

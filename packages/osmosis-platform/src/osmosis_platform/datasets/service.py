@@ -54,6 +54,8 @@ def create(
         )
     if not name.strip() or len(name) > 255 or "\x00" in name:
         raise InvalidInput("The dataset name must have 1 to 255 characters.", field="file_name")
+    if not name.strip(" .\t"):
+        raise InvalidInput(f"A dataset cannot be named '{name}': rename the file.", field="file_name")
     if not 1 <= size <= platform.settings.max_upload_bytes:
         raise InvalidInput(
             f"The file has {size} bytes; allowed are 1 to {platform.settings.max_upload_bytes}.",

@@ -30,11 +30,23 @@ def check_file(file: str, heading: str) -> CheckedFile:
     """
     path = Path(file).expanduser()
     if not path.is_file():
-        raise CLIError(f"File not found: {file}", details={"file": file})
+        kind = (
+            " is a folder; name a file in it"
+            if path.is_dir()
+            else " is no regular file"
+            if path.exists()
+            else ""
+        )
+        raise CLIError(f"File not found: {file}{kind}", details={"file": file})
     path = path.resolve()
     extension = path.suffix.lower().removeprefix(".")
     if extension not in EXTENSIONS:
         raise CLIError(f"Unsupported file type '{path.suffix}'. Supported: {', '.join(EXTENSIONS)}")
+    if not path.stem.strip(" .\t"):
+        raise CLIError(
+            f"A dataset cannot be named '{path.stem}', which is what {path.name} would give it. Rename the file.",
+            details={"file": str(path), "field": "file_name"},
+        )
     size = path.stat().st_size
     if size == 0:
         raise CLIError("File is empty.")
