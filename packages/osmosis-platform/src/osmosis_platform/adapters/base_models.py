@@ -47,6 +47,17 @@ def base_model(session: Session, name_or_id: str) -> BaseModel:
     return found
 
 
+def why_unregistered(session: Session, name: str) -> str:
+    """What to add to the error about an unknown model: that the trainer, whose model it may be, is not there yet. Else empty."""
+    shipped = BaseModel.name.startswith(SHIPPED_NAMESPACE, autoescape=True)
+    if not name.startswith(SHIPPED_NAMESPACE) or session.scalar(select(BaseModel.id).where(shipped).limit(1)):
+        return ""
+    return (
+        " The models that come with the trainer are registered as soon as its interpreter answers, and it has not yet: the "
+        "platform's log says why (OSMOSIS_TRAINER_PYTHON names it)."
+    )
+
+
 def resolve_for_training(session: Session, model_path: str) -> BaseModel:
     """The base model that a training config names, registered now if it is new.
 
@@ -62,7 +73,8 @@ def resolve_for_training(session: Session, model_path: str) -> BaseModel:
         names = ", ".join(session.scalars(select(BaseModel.name).order_by(BaseModel.name).limit(10)))
         raise NotFound(
             f"Model not found: {model_path}. Known base models: {names or 'none'}. A folder on the platform's machine "
-            "(absolute path) or a Hugging Face name (owner/model) is possible too.",
+            "(absolute path) or a Hugging Face name (owner/model) is possible too."
+            + why_unregistered(session, model_path),
             code="MODEL_NOT_FOUND",
             field="experiment.model_path",
         )

@@ -30,6 +30,9 @@ from osmosis_platform.settings import Settings
 
 log = logging.getLogger("osmosis_platform.compute")
 
+# How often a platform without trainer looks for one, in seconds.
+TRAINER_LOOK_SECONDS = 5.0
+
 
 class Supervisor:
     """Starts and watches children. Give its `work()` to the job runner; `close()` it after the runner has stopped.
@@ -59,6 +62,7 @@ class Supervisor:
         self._worker_command = worker_command
         self._wheel: SdkWheel | None = None
         self._wheel_guard = threading.Lock()
+        self._closing = threading.Event()
         self.inference = InferenceServer(
             platform,
             self.spawner,
@@ -79,14 +83,22 @@ class Supervisor:
         }
 
     def register_models(self) -> None:
-        """Make the base models that come with the trainer known. Without a trainer it says so and goes on."""
-        try:
-            models = shipped_models(self.platform)
-        except PlatformError as error:
-            log.warning("no base models are registered: %s", error.message)
+        """Make the base models that come with the trainer known. Without a trainer it says so, and waits for one."""
+        said = ""
+        while not self._closing.is_set():
+            try:
+                models = shipped_models(self.platform)
+            except PlatformError as error:
+                if error.message != said:
+                    said = error.message
+                    log.warning("the trainer's base models are registered once it is there: %s", said)
+                self._closing.wait(TRAINER_LOOK_SECONDS)
+                continue
+            with self.platform.database.write() as session:
+                register_shipped(session, models)
+            if said:
+                log.info("the trainer is there; its base models are registered: %s", ", ".join(models))
             return
-        with self.platform.database.write() as session:
-            register_shipped(session, models)
 
     def worker_command(self, kind: str) -> list[str]:
         """The command of a run's worker (`eval` or `train`)."""
@@ -104,6 +116,7 @@ class Supervisor:
 
     def close(self) -> None:
         """End every child that is left."""
+        self._closing.set()
         self.inference.close()
         self.spawner.close()
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_ai.provider_names import has_known_provider, similar_provider
-from osmosis_platform.adapters.base_models import SHIPPED_NAMESPACE, find_base_model
+from osmosis_platform.adapters.base_models import SHIPPED_NAMESPACE, find_base_model, why_unregistered
 from osmosis_platform.adapters.models import BaseModel, LoraModel
 from osmosis_platform.errors import InvalidInput, NotFound
 
@@ -38,7 +38,11 @@ def resolve_eval_model(session: Session, workspace_id: str, model_path: str) -> 
     if base is not None:
         return EvalModel(base, _deployed(session, workspace_id, base, lora_name))
     if model_path.startswith(SHIPPED_NAMESPACE):
-        raise NotFound(f"Model not found: {model_path}.", code="MODEL_NOT_FOUND", field=_FIELD)
+        raise NotFound(
+            f"Model not found: {model_path}.{why_unregistered(session, model_path)}",
+            code="MODEL_NOT_FOUND",
+            field=_FIELD,
+        )
     if "/" not in model_path.strip("/"):
         raise NotFound(
             f"Model not found: {model_path}. Name a base model, <base model>:<LoRA model>, or provider/model such as "
