@@ -4,6 +4,7 @@ import functools
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -417,9 +418,22 @@ def test_a_terminal_of_40_columns(osmosis, workspace, platform, monkeypatch, com
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["eval"], ["eval", "info"], ["benchmark", "runs", "download"], ["model", "list"]]
+    "words",
+    [[], ["eval"], ["eval", "info"], ["eval", "run"], ["benchmark", "runs", "download"], ["doctor"]],
 )
 def test_help_in_40_columns(osmosis, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "40")
     out = osmosis(*words, "--help").out
     assert [line for line in out.splitlines() if len(line) > 40] == []
+
+
+def test_a_busy_port_for_the_rollout_server_is_named_at_once(osmosis, workspace):
+    (workspace / "configs/eval/c.toml").write_text(
+        '[experiment]\nrollout = "calc"\nentrypoint = "main.py"\nmodel_path = "openai/x"\ndataset = "d"\n'
+        "[secrets]\nrequired = []\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        ran = osmosis("eval", "run", "configs/eval/c.toml", "--rollout-port", port, "--yes", "--json")
+    assert (ran.code, ran.error["code"]) == (1, "VALIDATION")
+    assert f"port {port} cannot be used: Address already in use" in ran.error["message"]

@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
@@ -28,10 +28,35 @@ COMMANDS: dict[str, tuple[str, str]] = {
 HIDDEN = {"dev": "Development rollout servers."}
 _SIMILARITY = 0.5
 _CLICK_NARROWEST, _NARROWEST = 52, 30
+_LEFT_COLUMN = 30
+
+
+class _HelpFormatter(click.HelpFormatter):
+    """Help whose left column leaves room for the text in narrow terminals."""
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = _LEFT_COLUMN, col_spacing: int = 2
+    ) -> None:
+        super().write_dl(
+            rows, min(col_max, self.width // 3) if self.width < _CLICK_NARROWEST else col_max, col_spacing
+        )
+
+
+class _Context(click.Context):
+    formatter_class = _HelpFormatter
+
+
+class Command(click.Command):
+    """A command of ours: its help fits narrow terminals."""
+
+    context_class = _Context
 
 
 class Group(click.Group):
     """A group that prints its help when no command follows."""
+
+    context_class = _Context
+    command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Help on standard output and exit 0 for a bare group."""

@@ -64,6 +64,8 @@ def run_locally(options: LocalOptions) -> OperationResult:
     config = load_config(Path(options.config_path).expanduser().absolute(), "eval", root)
     submission = _checked(config)
     _check_model(submission.experiment["model_path"], options.model_url)
+    if options.rollout_port is not None:
+        _check_port(options.rollout_port)
     name = options.name or new_name()
     if problem := name_problem(name):
         raise CLIError(f"--name: {name!r} cannot be used: {problem}.", details={"field": "name"})
@@ -115,6 +117,18 @@ def _check_model(model: str, model_url: str | None) -> None:
             "run there (osmosis eval submit); for a server of your own give its address with --model-url.",
             details={"field": "model_path"},
         )
+
+
+def _check_port(port: int) -> None:
+    from osmosis_ai.eval.local.server import require_free
+
+    try:
+        require_free(port)
+    except OSError as error:
+        raise CLIError(
+            f"--rollout-port: port {port} cannot be used: {error.strerror}. Without the option a free one is chosen.",
+            details={"field": "rollout_port", "value": port},
+        ) from error
 
 
 def _warn_of_missing_key(submission: Submission, model_url: str | None) -> None:

@@ -73,6 +73,17 @@ def free_port() -> int:
         return port
 
 
+def require_free(port: int) -> None:
+    """Check that the rollout server can listen on the port: another server there would be taken for it.
+
+    Raises:
+        OSError: it cannot.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+
+
 async def check_entrypoint(plan: ServerPlan) -> list[str]:
     """Import the entrypoint in its environment; its warnings.
 
