@@ -293,3 +293,13 @@ def test_a_secret_is_typed_without_being_shown(workspace, platform):
     assert platform.requests[0].json["value"] == "päss w0rd"
     assert b"w0rd" not in out + err
     assert shown == b""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["eval info", "train stop", "dataset validate", "model deploy", "benchmark runs info", "dev server down"],
+)
+def test_an_empty_name_is_wrong_usage(osmosis, workspace, platform, command):
+    ran = osmosis(*command.split(), "", "--json")
+    assert (ran.code, ran.error["code"], platform.requests) == (2, "VALIDATION", [])
+    assert ran.error["message"].endswith("it must not be empty.")

@@ -36,9 +36,16 @@ def output(purpose: str) -> Callable[[Decorated], Decorated]:
     return click.option("-o", "--output", default=None, metavar="PATH", help=purpose)
 
 
+def not_blank(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Refuse an argument without a character that is seen, such as a variable that is not set."""
+    if not value.strip():
+        raise click.BadParameter("it must not be empty.")
+    return value
+
+
 def name(parameter: str = "name", metavar: str = "NAME") -> Callable[[Decorated], Decorated]:
     """A required name argument."""
-    return click.argument(parameter, metavar=metavar)
+    return click.argument(parameter, metavar=metavar, callback=not_blank)
 
 
 def paged(function: Decorated) -> Decorated:

@@ -2,9 +2,11 @@
 
 import click
 
-from osmosis_ai.cli.options import OVERWRITE, YES, log_page, name, output, paged
+from osmosis_ai.cli.options import OVERWRITE, YES, log_page, name, not_blank, output, paged
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
+
+FILE = click.argument("file", callback=not_blank)
 
 
 @click.group("dataset", cls=Group)
@@ -13,7 +15,7 @@ def app() -> None:
 
 
 @app.command("upload")
-@click.argument("file")
+@FILE
 @OVERWRITE
 @YES
 def upload(file: str, overwrite: bool, yes: bool) -> Result:
@@ -63,7 +65,7 @@ def preview(name: str, rows: int) -> Result:
 
 
 @app.command("validate")
-@click.argument("file")
+@FILE
 def validate(file: str) -> Result:
     """Check a file without uploading it."""
     from osmosis_ai.cli.datasets.checks import validate_dataset

@@ -2,11 +2,11 @@
 
 import click
 
-from osmosis_ai.cli.options import YES
+from osmosis_ai.cli.options import YES, name
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
 
-SERVER_ID = click.argument("server_id", metavar="SERVER_ID")
+SERVER_ID = name("server_id", "SERVER_ID")
 
 
 @click.group("dev", cls=Group)

@@ -148,7 +148,7 @@ def rubric(output: str | None, **options: Any) -> Result:
 
 
 @app.command("upload")
-@click.argument("name_or_dir", metavar="NAME_OR_DIR")
+@name("name_or_dir", "NAME_OR_DIR")
 @click.option("--replace", is_flag=True, help="Replace what this evaluation uploaded before.")
 def upload(name_or_dir: str, replace: bool) -> Result:
     """Upload a complete local evaluation, by the name of its run or by folder."""

@@ -2,10 +2,12 @@
 
 import click
 
-from osmosis_ai.cli.options import YES, name, paged
+from osmosis_ai.cli.options import YES, paged
 from osmosis_ai.cli.output.results import Result
 from osmosis_ai.cli.tree import Group
 
+# A secret's name has rules of its own.
+NAME = click.argument("name", metavar="NAME")
 SCOPE = click.option("--scope", default="personal", show_default=True, help="personal or workspace.")
 
 
@@ -25,7 +27,7 @@ def list_(scope: str, limit: int, everything: bool) -> Result:
 
 
 @app.command("set")
-@name()
+@NAME
 @SCOPE
 @click.option("--env", "variable", default=None, metavar="VARNAME", help="Read the value from this variable.")
 def set_(name: str, scope: str, variable: str | None) -> Result:
@@ -36,7 +38,7 @@ def set_(name: str, scope: str, variable: str | None) -> Result:
 
 
 @app.command("delete")
-@name()
+@NAME
 @SCOPE
 @YES
 def delete(name: str, scope: str, yes: bool) -> Result:
