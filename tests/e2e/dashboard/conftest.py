@@ -144,6 +144,12 @@ class Visitor:
         if request.failure != "net::ERR_ABORTED":
             self.problems.append(f"failed: {request.url} {request.failure}")
 
+    def another(self) -> Visitor:
+        """A second window of the same browser; what goes wrong there counts here."""
+        other = Visitor(self.page.context, self.site)
+        other.problems = self.problems
+        return other
+
     def go(self, path: str) -> Page:
         self.page.goto(self.site.url + path)
         return self.page

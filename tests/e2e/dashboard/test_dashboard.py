@@ -8,9 +8,12 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from osmosis_platform.accounts import sessions
 from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.runs.models import Run
 from osmosis_platform.runs.service import finish, log
+from osmosis_platform.runs.status import transition
 
 MAX_SCRIPT_BYTES = 60_000
 
@@ -34,8 +37,8 @@ def test_a_run_is_followed_without_reloading(visit: Callable[..., Any], site: An
     page = visitor.sign_in()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.clock.install()
     visitor.go(f"/acme/training/{run_id}")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "following")
     chart = page.locator('.chart[data-key="rollout/raw_reward"]')
     expect(chart).to_have_attribute("data-points", "3")
     expect(chart.locator("canvas")).to_be_visible()
@@ -47,7 +50,6 @@ def test_a_run_is_followed_without_reloading(visit: Callable[..., Any], site: An
         run = session.get_one(Run, run_id)
         run.current_step = 3
         log(session, run_id, f"fresh {site.hostile}", step="train")
-    page.clock.run_for(2_100)
     expect(chart).to_have_attribute("data-points", "4")
     expect(page.locator(".chart-head", has_text="Training Reward")).to_contain_text("step 3 0.9")
     expect(page.get_by_role("log")).to_contain_text("fresh <script>")
@@ -58,18 +60,77 @@ def test_a_run_is_followed_without_reloading(visit: Callable[..., Any], site: An
     with site.platform.database.write() as session:
         finish(session, session.get_one(Run, run_id), "crashed", error="out of memory")
         log(session, run_id, "the end")
-    page.clock.run_for(2_100)
     expect(page.locator("#summary .badge")).to_have_text("crashed")
     expect(page.get_by_role("alert")).to_contain_text("out of memory")
     expect(page.get_by_role("log")).to_contain_text("the end")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.locator("#announcement")).to_have_text("Status: crashed")
-    expect(page.locator("[data-live]")).to_have_attribute("data-state", "ended")
     assert page.evaluate("window.sameDocument"), "the page was loaded anew"
     assert page.evaluate("window.owned") is None
-    before = len(asked)
-    page.clock.run_for(60_000)
-    assert asked[before:] == [], "polling goes on after the end"
+    assert 1 <= sum("/events" in url for url in asked) <= 3
+    assert all("/events" in url or "part=" in url or "?" not in url or "?v=" in url for url in asked), asked
+
+
+def test_lists_and_home_follow_without_reloading(visit: Callable[..., Any], site: Any) -> None:
+    visitor = visit()
+    visitor.sign_in()
+    run_id = site.add_run("in-the-lists", "eval", "pending")
+    opened = []
+    for path in ("/acme", "/acme/evaluation"):
+        window = visitor.another()
+        page = window.go(path)
+        expect(page.locator("[data-live]")).to_have_attribute("data-state", "following")
+        page.evaluate("window.sameDocument = true")
+        opened.append(page)
+    datasets = visitor.another().go("/acme/datasets")
+    expect(datasets.locator("[data-live]")).to_have_attribute("data-state", "following")
+    row = opened[1].get_by_role("row", name="in-the-lists")
+    row.get_by_role("link").focus()
+    with site.platform.database.write() as session:
+        run = session.get_one(Run, run_id)
+        transition(run, "running")
+        run.total_runs = 3
+        session.get_one(Dataset, site.ids["dataset"]).row_count = 513
+    for page in opened:
+        expect(page.get_by_role("row", name="in-the-lists")).to_contain_text("3 attempts")
+        assert page.evaluate("window.sameDocument"), "the page was loaded anew"
+    expect(row.get_by_role("link")).to_be_focused()
+    expect(datasets.get_by_role("row", name=site.long)).to_contain_text("513")
+    with site.platform.database.write() as session:
+        finish(session, session.get_one(Run, run_id), "failed", error="no more")
+
+
+def test_a_page_that_slept_or_was_cut_off_catches_up(visit: Callable[..., Any], site: Any) -> None:
+    run_id = site.add_run("asleep", "train", "running", current_step=1, total_steps=9)
+    visitor = visit()
+    page = visitor.sign_in()
+    visitor.go(f"/acme/training/{run_id}")
+    live = page.locator("[data-live]")
+    expect(live).to_have_attribute("data-state", "following")
+    # In the background: no connection is held, and what happens meanwhile is not heard of.
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true}); document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    expect(live).to_have_attribute("data-state", "waiting")
+    with site.platform.database.write() as session:
+        session.get_one(Run, run_id).current_step = 5
+    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(live).to_have_attribute("data-state", "following")
+    expect(page.locator("#summary")).to_contain_text("5 / 9 steps")
+    with site.platform.database.write() as session:
+        finish(session, session.get_one(Run, run_id), "crashed", error="over")
+
+
+def test_following_ends_with_the_session(visit: Callable[..., Any], site: Any) -> None:
+    visitor = visit()
+    page = visitor.sign_in()
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "following")
+    cookie = next(c["value"] for c in page.context.cookies() if c["name"] == sessions.COOKIE)
+    with site.platform.database.write() as session:
+        sessions.sign_out(session, cookie)
+    page.wait_for_url("**/sign-in?next=/acme")
+    assert visitor.problems.pop(), "a refused stream is a 401"
+    visitor.problems.clear()
 
 
 def test_a_cursor_shows_the_same_step_in_every_chart(visit: Callable[..., Any], site: Any) -> None:
@@ -89,14 +150,16 @@ def test_a_cursor_shows_the_same_step_in_every_chart(visit: Callable[..., Any], 
 def test_silence_of_the_platform_is_said_and_survived(visit: Callable[..., Any], site: Any) -> None:
     visitor = visit()
     page = visitor.sign_in()
-    page.clock.install()
-    visitor.go(f"/acme/training/{site.ids['train-running']}")
+    run_id = site.ids["train-running"]
+    visitor.go(f"/acme/training/{run_id}")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "following")
     page.route("**/*part=live*", lambda route: route.abort())
-    page.clock.run_for(2_100)
+    with site.platform.database.write() as session:
+        log(session, run_id, "unheard")
     expect(page.locator("#trouble")).to_be_visible()
     page.unroute("**/*part=live*")
-    page.clock.run_for(2_100)
     expect(page.locator("#trouble")).to_be_hidden()
+    expect(page.get_by_role("log")).to_contain_text("unheard")
     visitor.problems = [p for p in visitor.problems if "part=live" not in p and "ERR_FAILED" not in p]
 
 

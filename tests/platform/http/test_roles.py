@@ -151,6 +151,7 @@ PAGES = {
     "GET /device": Row("person"),
     "POST /device": Row("person", 404, form={"user_code": "AAAA-AAAA", "answer": "deny"}),
     "GET /{workspace}": member(),
+    "GET /{workspace}/events": member(query="seconds=0"),
     "GET /{workspace}/datasets": member(),
     "GET /{workspace}/datasets/{name_or_id}": member(path={"name_or_id": "sums"}),
     "GET /{workspace}/rollouts": member(),

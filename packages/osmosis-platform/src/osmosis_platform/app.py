@@ -25,6 +25,7 @@ from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
 from osmosis_platform.inference import api as inference_api
 from osmosis_platform.inference import views as inference_views
+from osmosis_platform.live import views as live_views
 from osmosis_platform.repositories import api as repositories_api
 from osmosis_platform.rollouts import api as rollouts_api
 from osmosis_platform.rollouts import views as rollouts_views
@@ -73,6 +74,7 @@ PAGES: tuple[APIRouter, ...] = (
     settings_views.router,
     member_views.router,
     audit_views.router,
+    live_views.router,
 )
 
 

@@ -15,6 +15,7 @@ from osmosis_platform.db.session import Database
 from osmosis_platform.errors import CannotStart
 from osmosis_platform.folder import FolderLock, prepare_folder
 from osmosis_platform.jobs.queue import JobQueue
+from osmosis_platform.live.hub import LiveHub
 from osmosis_platform.repositories.git import GitHost
 from osmosis_platform.secrets.keys import KeyRing
 from osmosis_platform.settings import Settings
@@ -31,8 +32,8 @@ class Platform:
     """One open platform over one data folder.
 
     `blobs` and `parts` hold big files and uploads in progress, `urls` signs their addresses, `git` hosts repositories.
-    `supervisor` starts and watches the processes of runs and of the inference server; it is None where nothing runs
-    (commands of an administrator, tests of the API).
+    `live` tells open pages what changed. `supervisor` starts and watches the processes of runs and of the inference server; it is
+    None where nothing runs (commands of an administrator, tests of the API).
     """
 
     settings: Settings
@@ -44,11 +45,13 @@ class Platform:
     keys: KeyRing
     jobs: JobQueue
     lock: FolderLock | None
+    live: LiveHub
     limits: AccountLimits = field(default_factory=AccountLimits)
     supervisor: Supervisor | None = None
 
     def close(self) -> None:
         """Close the database and let another process use the folder."""
+        self.live.close()
         self.database.close()
         if self.lock is not None:
             self.lock.release()
@@ -85,6 +88,7 @@ def open_platform(settings: Settings, *, exclusive: bool = True) -> Platform:
             keys=keys,
             jobs=JobQueue(database, place=place_of(folder), lease_seconds=settings.lease_seconds),
             lock=lock,
+            live=LiveHub(database),
         )
         if exclusive:
             platform.jobs.release_leases_of_this_place()

@@ -115,6 +115,11 @@ class Server(uvicorn.Server):
         if not self.should_exit:
             _announce(self._platform)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of open pages, which would last, then stop."""
+        self._platform.live.close()
+        await super().shutdown(sockets)
+
 
 def _answer(platform: Platform, listener: socket.socket) -> None:
     config = uvicorn.Config(

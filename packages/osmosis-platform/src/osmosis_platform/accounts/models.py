@@ -23,6 +23,7 @@ class BrowserSession(Identified, Base):
     """A signed-in browser; only the hash of its cookie is kept."""
 
     __tablename__ = "browser_sessions"
+    follows = "user_id"
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
     token_hash: Mapped[str] = mapped_column(unique=True)
     csrf_token: Mapped[str]

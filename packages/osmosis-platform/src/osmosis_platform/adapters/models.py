@@ -25,6 +25,7 @@ class LoraModel(Identified, Base):
     """A trained checkpoint. `deployment_status`: null (never deployed), active, inactive."""
 
     __tablename__ = "lora_models"
+    follows = "run_id"
     __table_args__ = (UniqueConstraint("workspace_id", "name"), UniqueConstraint("run_id", "step"))
     workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"), index=True)
     name: Mapped[str]

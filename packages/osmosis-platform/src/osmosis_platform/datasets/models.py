@@ -19,6 +19,7 @@ class Dataset(Identified, Base):
     """
 
     __tablename__ = "datasets"
+    follows = "id"
     __table_args__ = (Index("ix_datasets_workspace_created", "workspace_id", "created_at"),)
     workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"))
     name: Mapped[str] = mapped_column(index=True)

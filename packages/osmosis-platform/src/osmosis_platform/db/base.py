@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import JSON, BigInteger, Integer, MetaData
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -25,6 +25,9 @@ WholeNumber = BigInteger().with_variant(Integer(), "sqlite")
 
 class Base(DeclarativeBase):
     """Common types: `int` columns have 64 bits, `dict` and `list` columns are JSON, `datetime` columns are UTC."""
+
+    # The column with the id of what pages follow: a row that changes is a change of that (db/changes.py).
+    follows: ClassVar[str | None] = None
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {

@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.orm import Session, sessionmaker
 
+from osmosis_platform.db.changes import Changes
+
 
 def make_engine(url: str) -> Engine:
     """An engine; on SQLite with WAL, foreign keys, and write transactions that take the lock at their start."""
@@ -41,12 +43,17 @@ def _begin(connection: Any) -> None:
 
 
 class Database:
-    """The process's one database: `with database.write() as session` commits at the end, `read()` never writes."""
+    """The process's one database: `with database.write() as session` commits at the end, `read()` never writes.
+
+    `changes` tells what was committed here.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.engine = make_engine(url)
         self._write = sessionmaker(self.engine, expire_on_commit=False)
+        self.changes = Changes()
+        self.changes.watch(self._write)
         reading = self.engine.execution_options(read_only=True)
         if not url.startswith("sqlite"):  # where a snapshot is the default
             reading = reading.execution_options(isolation_level="REPEATABLE READ")

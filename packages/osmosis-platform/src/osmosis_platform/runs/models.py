@@ -23,6 +23,7 @@ class Run(Identified, Base):
     """
 
     __tablename__ = "runs"
+    follows = "id"
     __table_args__ = (
         UniqueConstraint("workspace_id", "name"),
         Index("ix_runs_workspace_kind_created", "workspace_id", "kind", "created_at"),
@@ -83,6 +84,7 @@ class RunMetric(Base):
     """One value of one metric at one step."""
 
     __tablename__ = "run_metrics"
+    follows = "run_id"
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
@@ -94,6 +96,7 @@ class RunAttempt(Base):
     """A finished attempt of an evaluation: one row, one try. `status`: success, failed, skipped."""
 
     __tablename__ = "run_attempts"
+    follows = "run_id"
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     row_index: Mapped[int] = mapped_column(primary_key=True)
     run_index: Mapped[int] = mapped_column(primary_key=True)
@@ -112,6 +115,7 @@ class RunSample(Base):
     """A training trajectory kept for people to read."""
 
     __tablename__ = "run_samples"
+    follows = "run_id"
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
     row_index: Mapped[int] = mapped_column(primary_key=True)
@@ -189,6 +193,7 @@ class LogLine(Base):
     """A line of a run's or dataset's log; `sequence` orders the lines of all owners."""
 
     __tablename__ = "log_lines"
+    follows = "owner_id"
     __table_args__ = (
         Index("ix_log_lines_owner", "owner_id", "sequence"),
         Index(

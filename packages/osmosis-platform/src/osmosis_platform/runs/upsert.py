@@ -10,6 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from osmosis_platform.db.base import Base
+from osmosis_platform.db.changes import note_rows
 
 # Bound parameters of one statement stay far below SQLite's limit.
 _CHUNK = 200
@@ -34,6 +35,7 @@ def insert_or_replace(
 
 
 def _inserts(session: Session, model: type[Base], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    note_rows(session, model, rows)
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
     return [dialect.insert(_table(model)).values([dict(row) for row in chunk]) for chunk in chunks]

@@ -181,13 +181,14 @@ def _samples(session: Session, run: Run, step: int | None) -> dict[str, Any]:
 
 
 def _live(viewer: Viewer, data: dict[str, Any], lines: list[dict[str, Any]], after: int) -> dict[str, Any]:
-    """The parts of the page as HTML by the id of their element, the new log lines, and whether more can come."""
+    """The parts of the page as HTML by the id of their element, the new log lines, and whether there are `more`."""
     parts = {
         name: fragment(f"parts/{name}.html", **data, viewer=viewer) for name in PARTS[data["run"]["kind"]]
     }
     return {
         "status": data["run"]["status"],
-        "final": data["run"]["final"] and len(lines) < log_view.SHOWN,
+        "final": data["run"]["final"],
+        "more": len(lines) == log_view.SHOWN,
         "points": data["points"],
         "parts": parts,
         "lines": fragment("parts/log_lines.html", logs=lines, viewer=viewer),

@@ -41,6 +41,7 @@ class Membership(Identified, Base):
     """A person's role (`owner`, `admin`, `member`) in a workspace."""
 
     __tablename__ = "memberships"
+    follows = "user_id"
     __table_args__ = (UniqueConstraint("workspace_id", "user_id"),)
     workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"), index=True)
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
