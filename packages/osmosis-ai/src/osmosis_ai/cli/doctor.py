@@ -59,13 +59,16 @@ def repair(root: Path, missing: list[str]) -> None:
     Raises:
         CLIError: a symlink or a file is in the way (``CONFLICT``), the template lacks a file (``NOT_FOUND``), or something cannot be
             written.
+        TemplateError: the template cannot be had.
     """
     for name in {
         *REQUIRED_PATHS,
         *missing,
     }:  # what is to be a folder of the repository may not lead out of it
         _require_free(root, name, there=name not in missing)
-    contents = {name: _template_file(name) for name in missing if not name.endswith("/")}
+    files = [name for name in missing if not name.endswith("/")]
+    source = workspace_source(fresh=True) if files else None
+    contents = {name: _template_file(source, name) for name in files if source is not None}
     for name in missing:
         try:
             _create(root / name, contents.get(name))
@@ -98,8 +101,8 @@ def _require_free(root: Path, name: str, *, there: bool) -> None:
             )
 
 
-def _template_file(name: str) -> bytes:
-    path = workspace_source() / name
+def _template_file(source: Path, name: str) -> bytes:
+    path = source / name
     if not path.is_file():
         raise CLIError(
             f"The template folder {path.parent} lacks {name}.", code="NOT_FOUND", details={"path": str(path)}

@@ -21,6 +21,7 @@ ERROR_CODES = frozenset(
         "RATE_LIMITED",
         "UPGRADE_REQUIRED",
         "PLATFORM_ERROR",
+        "NETWORK",
         "RESERVED_HEADER_FORBIDDEN",
         "INVALID_USAGE",
         "INTERNAL",

@@ -20,18 +20,27 @@ class AppliedStarter:
     files: list[str]
 
 
+def require_known(name: str) -> None:
+    """Check the name of a starter.
+
+    Raises:
+        TemplateError: there is none of that name (``NOT_FOUND``).
+    """
+    if name not in STARTERS:
+        raise TemplateError(
+            f"Unknown template '{name}'. Available: {', '.join(sorted(STARTERS))}.",
+            code="NOT_FOUND",
+            details={"name": name, "available": sorted(STARTERS)},
+        )
+
+
 def starter_files(name: str, source: Path) -> list[str]:
     """The template-relative paths of a starter.
 
     Raises:
         TemplateError: unknown name, or the template folder lacks a part (``NOT_FOUND``).
     """
-    if name not in STARTERS:
-        raise TemplateError(
-            f"Unknown template '{name}'. Available: {', '.join(STARTERS)}.",
-            code="NOT_FOUND",
-            details={"name": name, "available": list(STARTERS)},
-        )
+    require_known(name)
     files = template_files(source, f"rollouts/{name}")
     files += [f"configs/eval/{name}.toml", f"configs/training/{name}.toml", _SHARED_DATA]
     missing = [path for path in files if not (source / path).is_file()]
@@ -51,6 +60,7 @@ def apply_starter(name: str, workspace_dir: Path, *, force: bool = False) -> App
         TemplateError: unknown name (``NOT_FOUND``); something is in the way (``CONFLICT``); a target lies outside
             (``VALIDATION``). Nothing is changed then.
     """
+    require_known(name)
     source = workspace_source()
     files = starter_files(name, source)
     contents = {path: (source / path).read_bytes() for path in files}
