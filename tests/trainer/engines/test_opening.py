@@ -57,6 +57,7 @@ def modest(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("advanced", "loss", "gspo", r"\[advanced\] loss = 'gspo'"),
         ("advanced", "kl_coef", 0.1, r"\[advanced\] kl_coef above 0"),
         ("advanced", "weight_decay", 0.1, r"\[advanced\] weight_decay above 0"),
+        ("advanced", "max_staleness", 1, r"\[advanced\] max_staleness above 0"),
         ("sampling", "rollout_temperature", 0.5, r"\[sampling\] rollout_temperature other than 1"),
         ("sampling", "rollout_top_p", 0.5, r"\[sampling\] rollout_top_p below 1"),
     ],

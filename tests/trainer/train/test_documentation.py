@@ -45,7 +45,7 @@ def test_documented_defaults_are_the_defaults() -> None:
 
 
 async def test_every_metric_is_documented_and_no_other(make_run: Callable[..., Any]) -> None:
-    run = make_run(advanced={"max_steps": 2})
+    run = make_run(advanced={"max_steps": 2, "max_staleness": 1})
     await train(run)
     sent = {key for event in run.report._events.of("metrics") for key in event["values"]}
     known = set(re.findall(r"^\| `([a-z]+/[a-z_0-9/]+)` \|", PAGE, flags=re.MULTILINE))

@@ -25,6 +25,20 @@ KILLS = [
     "save:2",
 ]
 
+# With rollouts collected ahead: step 2's are under way while step 1 learns.
+KILLS_AHEAD = [
+    "start:3",
+    "learn:1",  # nothing of step 2 is there yet
+    "journaled:9",  # in the middle of step 2's rollouts; step 1 is complete, but not learned from
+    "learned:1",  # both steps are complete, the policy moved
+    "flush:1",
+    "save:1",
+    "finish:2",  # in step 3's rollouts, ahead of the state that has step 2's
+    "journaled:5",
+    "save:2",  # step 3's state, after step 2's was saved
+    "learned:1",
+]
+
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -53,14 +67,16 @@ def metrics(folder: Path) -> dict[int, dict[str, float]]:
     return found
 
 
+@pytest.mark.parametrize(("staleness", "kills"), [(0, KILLS), (1, KILLS_AHEAD)])
 def test_killed_anywhere_no_attempt_is_lost_or_repeated_and_the_numbers_are_the_same(
-    worker: Worker, tmp_path: Path, config: dict[str, Any]
+    worker: Worker, tmp_path: Path, config: dict[str, Any], staleness: int, kills: list[str]
 ) -> None:
     calm, rough = tmp_path / "calm", tmp_path / "rough"
+    config["advanced"]["max_staleness"] = staleness
     assert worker(calm, config) == 0
 
     finished: dict[tuple[Any, ...], str] = {}
-    for kill in KILLS:
+    for kill in kills:
         before = len(lines(rough / "starts.jsonl")) if (rough / "starts.jsonl").exists() else 0
         assert worker(rough, config, kill) == -signal.SIGKILL, f"{kill} was not reached"
         started = {tuple(line["key"]) for line in lines(rough / "starts.jsonl")[before:]}

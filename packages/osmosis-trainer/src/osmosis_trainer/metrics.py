@@ -27,6 +27,7 @@ LEARNER_METRICS = {
     "grad_norm": "train/grad_norm",
     "mismatch_kl": "train/sampler_mismatch_kl",
     "logprob_gap_max": "train/sampler_gap_max",
+    "staleness_kl": "train/staleness_kl",
     "tokens": "train/tokens",
 }
 
@@ -138,7 +139,11 @@ class Stopwatch:
         try:
             yield
         finally:
-            self._spent[name] = self._spent.get(name, 0.0) + self._clock() - start
+            self.add(name, self._clock() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count time that was measured elsewhere."""
+        self._spent[name] = self._spent.get(name, 0.0) + seconds
 
     def seconds(self, name: str) -> float:
         """Seconds spent in `name` so far."""

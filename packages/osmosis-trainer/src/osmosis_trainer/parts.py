@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from osmosis_trainer.collect.collector import Collector, RunAttempt
+from osmosis_trainer.collect.attempt import Attempt, AttemptKey
+from osmosis_trainer.collect.collector import Collector, Commit, RunAttempt
 from osmosis_trainer.collect.journal import Journal
 from osmosis_trainer.collect.stop import StopSignal
 from osmosis_trainer.engines.protocol import Engine
+from osmosis_trainer.errors import StateError
 from osmosis_trainer.report import Report
 from osmosis_trainer.settings import RunSettings
 from osmosis_trainer.state.run_state import StateStore
@@ -40,6 +43,14 @@ class Parts:
     def states(self) -> StateStore:
         return StateStore(self.work_dir / "state")
 
-    def collector(self, journal: Journal) -> Collector:
-        """A collector that writes to `journal`."""
-        return Collector(self.run_attempt, journal, self.stop, self.concurrency, self.report.log)
+    def collector(self, journal: Journal, *, replay: bool = False) -> Collector:
+        """A collector that writes to `journal`, or with `replay` only reads what finished before."""
+        run = partial(_missing, journal) if replay else self.run_attempt
+        return Collector(run, journal, self.stop, self.concurrency, self.report.log)
+
+
+async def _missing(journal: Journal, key: AttemptKey, commit: Commit) -> Attempt:
+    raise StateError(
+        f"{journal.path} lacks attempt {key}, which finished before the state was saved, and the policy that sampled it is "
+        "gone; restore the journal from a backup or start a new run"
+    )

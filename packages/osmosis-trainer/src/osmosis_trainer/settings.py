@@ -6,8 +6,6 @@ trainer trusts what it gets. `docs/training.md` describes every option for users
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -72,12 +70,17 @@ class AdvancedSection(_Section):
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     tokens_per_micro_batch: Positive = 16384
     refill_limit: Annotated[int, Field(ge=0)] = 3
+    max_staleness: Annotated[int, Field(ge=0, le=1)] = 0
     max_concurrent_rollouts: Positive | None = None
     torch_threads: Positive | None = None
     mask_truncated: bool = True
     max_completion_tokens: Positive | None = None
     engine: Literal["local", "split", "tinker"] = "local"
     package_index: bool = False  # for the process that prepares the rollout's environment; not used here
+
+
+# Options of [advanced] that may change while a run is interrupted: they leave the numbers alone.
+NEUTRAL = ("max_concurrent_rollouts", "torch_threads", "package_index", "tinker_url", "tinker_key")
 
 
 class RunSettings(_Section):
@@ -143,12 +146,12 @@ class RunSettings(_Section):
             max_completion_tokens=advanced.max_completion_tokens or self.training.max_response_length,
         )
 
-    def digest(self) -> str:
-        """Hash of every setting that shapes the numbers of a run; a resumed run must have the same one."""
-        content = self.model_dump(mode="json")
-        for neutral in ("max_concurrent_rollouts", "torch_threads", "package_index"):
-            del content["advanced"][neutral]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    def shaping(self) -> dict[str, dict[str, Any]]:
+        """Every setting that shapes the numbers of a run, by section; a resumed run must have the same ones."""
+        content: dict[str, dict[str, Any]] = self.model_dump(mode="json")
+        for name in NEUTRAL:
+            del content["advanced"][name]
+        return content
 
     def warnings(self) -> list[str]:
         """What a user should know about these settings although they are allowed."""

@@ -1,7 +1,10 @@
 """The training loop: collect rollouts, learn from them, publish the policy, report, save.
 
 A step is durable as a whole: it is reported, then its state is saved. A worker that is killed anywhere continues from
-the last saved state, takes the finished attempts of the open step from the journal, and reaches the same numbers.
+the last saved state, takes the finished attempts of the open steps from their journals, and reaches the same numbers.
+
+With [advanced] max_staleness = 1 the rollouts of the next step are collected while the gradient of this one is computed:
+the policy moves only when both are complete, so every rollout is sampled by one policy, known beforehand.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ from dataclasses import dataclass
 
 from osmosis_trainer.advice import Advisor
 from osmosis_trainer.collect.batch import Batch, make_batch
+from osmosis_trainer.collect.gathered import Gathered
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.collect.health import HealthWindow, StepHealth
 from osmosis_trainer.collect.journal import Journal, drop_journals
 from osmosis_trainer.collect.stop import StoppedError
 from osmosis_trainer.evaluation import evaluate
-from osmosis_trainer.learn import learn
+from osmosis_trainer.learn import accumulate, score, update, use_scores
 from osmosis_trainer.learner.advantages import group_advantages
 from osmosis_trainer.metrics import Stopwatch, ledger_metrics, performance, rollout_metrics
+from osmosis_trainer.overlap import side_by_side
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import step_line
 from osmosis_trainer.state.checkpoint import write_checkpoint
@@ -40,6 +45,8 @@ async def train(parts: Parts) -> None:
     except StoppedError:
         await run.save_stopped()
         raise
+    finally:
+        run.close()
     run.progress("finalize")
     await parts.report.flush()
 
@@ -55,6 +62,7 @@ class Training:
 
     parts: Parts
     start: Beginning
+    _ahead: Gathered | None = None
     _save_s: float = 0.0
 
     @property
@@ -84,14 +92,22 @@ class Training:
         """Collect, learn, evaluate, checkpoint, report, save."""
         parts, state, settings, watch = self.parts, self.state, self.parts.settings, Stopwatch()
         last = step == state.total_steps
-        with Journal(parts.journals, step) as journal:
-            with watch.part("sample"):
-                groups = await self.collect(step, journal)
+        gathered = await self.gathered(step, watch)
+        groups = gathered.groups
+        with gathered.journal as journal:
             health = HealthWindow.load(state.health)
             health.add(StepHealth.of(groups), last_step=last)
-            batch = self.batch(groups)
-            values = rollout_metrics(groups, parts.engine.policy_version) | ledger_metrics(batch.ledger)
-            values |= await learn(parts, state, step, batch, watch)
+            values = rollout_metrics(groups, parts.engine.policy_version) | ledger_metrics(
+                gathered.batch.ledger
+            )
+            learning = accumulate(parts, step, gathered.batch, watch)
+            if settings.advanced.max_staleness and not last:
+                gradient, ahead = await side_by_side(learning, self.collect(step + 1), watch)
+                self._ahead = ahead
+                await score(parts, ahead)
+            else:
+                gradient = await learning
+            values |= await update(parts, state, gathered, gradient, watch)
             if last or step % settings.checkpoints.eval_interval == 0:
                 values |= await evaluate(parts, state, step, self.start.split.validation, journal, watch)
         state.health, state.reward = health.dump(), values.get("rollout/raw_reward")
@@ -100,27 +116,52 @@ class Training:
             with watch.part("checkpoint"):
                 await self.checkpoint(step, final=last)
         self.advise(step, values)
-        await self.tell(step, groups, batch, values | performance(groups, batch, watch, self._save_s))
+        values |= performance(groups, gathered.batch, watch, self._save_s)
+        await self.tell(step, groups, gathered.batch, values)
         await self.save(step)
 
-    async def collect(self, step: int, journal: Journal) -> list[PromptGroup]:
-        """The prompt groups of a step, refilled."""
-        settings = self.parts.settings
-        return await self.parts.collector(journal).step(
-            step,
-            self.start.order,
-            batch=settings.training.rollout_batch_size,
-            samples=settings.training.n_samples_per_prompt,
-            refill_limit=settings.advanced.refill_limit,
-        )
+    async def gathered(self, step: int, watch: Stopwatch) -> Gathered:
+        """The rollouts of a step: collected ahead, in this process or before it was killed, or now."""
+        found, self._ahead = self._ahead, None
+        if found is None and self.state.ahead_version is not None:
+            found = await self.collect(step, finished_by=self.state.ahead_version)
+            if self.start.scores is not None:
+                use_scores(found, self.start.scores)
+        if found is None:
+            with watch.part("wait"):
+                found = await self.collect(step)
+        watch.add("sample", found.seconds)
+        return found
 
-    def batch(self, groups: Sequence[PromptGroup]) -> Batch:
-        """The rows that the groups give to train on."""
+    async def collect(self, step: int, *, finished_by: int | None = None) -> Gathered:
+        """The prompt groups of a step, refilled, and the rows they give. `finished_by`: the policy version that sampled all
+        of it before; it is read from the journal alone."""
+        began, order, settings = time.perf_counter(), self.start.order, self.parts.settings
+        position, digest = order.position, order.digest()
+        version = self.parts.engine.policy_version if finished_by is None else finished_by
+        journal = Journal(self.parts.journals, step)
+        try:
+            groups = await self.parts.collector(journal, replay=finished_by is not None).step(
+                step,
+                order,
+                batch=settings.training.rollout_batch_size,
+                samples=settings.training.n_samples_per_prompt,
+                refill_limit=settings.advanced.refill_limit,
+            )
+            batch = self.batch(groups, version)
+        except BaseException:
+            journal.close()
+            raise
+        return Gathered(step, journal, groups, batch, version, position, digest, time.perf_counter() - began)
+
+    def batch(self, groups: Sequence[PromptGroup], version: int) -> Batch:
+        """The rows that the groups give to train on; only tokens of policy `version` count."""
         advanced = self.parts.settings.advanced
         return make_batch(
             groups,
             lambda rewards: group_advantages(rewards, scale_rewards=advanced.scale_rewards),
             mask_truncated=advanced.mask_truncated,
+            oldest_version=version,
             max_row_tokens=self.parts.engine.max_context,
         )
 
@@ -150,10 +191,13 @@ class Training:
 
     async def save(self, step: int) -> None:
         """Make the step count. Journals that no kept state needs are dropped."""
-        began, state, parts = time.perf_counter(), self.state, self.parts
-        state.step = step
-        state.position, state.order_digest = self.start.order.position, self.start.order.digest()
-        await parts.states.save(state, parts.engine)
+        began, state, parts, ahead = time.perf_counter(), self.state, self.parts, self._ahead
+        state.step, order = step, self.start.order
+        # Rollouts collected ahead are taken from the journal again: the order goes on from where they began.
+        state.position = ahead.position if ahead else order.position
+        state.order_digest = ahead.order_digest if ahead else order.digest()
+        state.ahead_version = ahead.version if ahead else None
+        await parts.states.save(state, parts.engine, ahead.scores if ahead else None)
         drop_journals(parts.journals, before=step)
         self._save_s = time.perf_counter() - began
 
@@ -167,6 +211,11 @@ class Training:
             await self.checkpoint(state.step, final=True)
         self.progress("finalize")
         await self.parts.report.flush()
+
+    def close(self) -> None:
+        """Close what a step that did not end has left open."""
+        if self._ahead is not None:
+            self._ahead.journal.close()
 
     def progress(self, phase: str, step: int | None = None) -> None:
         """Tell the platform where the run is."""

@@ -158,6 +158,14 @@ TRAINING_ADVANCED = (
         "refill_limit", "int", 3, "Times a step may fetch new prompts for groups that cannot be used", 0, 100
     ),
     Key(
+        "max_staleness",
+        "int",
+        0,
+        "Policy versions between sampling and learning; 1 collects the next step's rollouts while a step learns",
+        0,
+        1,
+    ),
+    Key(
         "max_concurrent_rollouts",
         "int",
         None,

@@ -31,6 +31,7 @@ def make_batch(
     advantages: Advantages,
     *,
     mask_truncated: bool,
+    oldest_version: int | None = None,
     max_row_tokens: int | None = None,
 ) -> Batch:
     """Turn groups into rows in slot, sample and sequence order; only groups whose rewards differ give rows.
@@ -57,6 +58,7 @@ def make_batch(
                 advantage=advantage,
                 group=group.slot,
                 mask_truncated=mask_truncated,
+                oldest_version=oldest_version,
                 max_row_tokens=max_row_tokens,
                 ledger=ledger,
             )

@@ -71,6 +71,10 @@ def require_capabilities(engine: Engine, settings: RunSettings) -> None:
         "weight_decay": (advanced.weight_decay > 0, "[advanced] weight_decay above 0"),
         "temperature": (sampling.rollout_temperature != 1.0, "[sampling] rollout_temperature other than 1"),
         "top_p": (sampling.rollout_top_p < 1.0, "[sampling] rollout_top_p below 1"),
+        "overlap": (
+            advanced.max_staleness > 0,
+            "[advanced] max_staleness above 0: it samples or learns, not both",
+        ),
     }
     missing = [
         text for capability, (used, text) in wanted.items() if used and capability not in engine.capabilities

@@ -109,7 +109,11 @@ class Objective:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Samples from, trains and stores one policy: a LoRA adapter over a base model."""
+    """Samples from, trains and stores one policy: a LoRA adapter over a base model.
+
+    `capabilities` says what of it the engine does; "overlap": the published policy can be sampled while
+    `forward_backward` runs; "score": the engine is `Scores` too.
+    """
 
     name: str
     capabilities: frozenset[str]
@@ -166,4 +170,13 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End the engine; open samples fail with EngineClosedError."""
+        ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """What engines with the capability "score" have beside the verbs of `Engine`."""
+
+    async def score(self, rows: Sequence[TrainingRow], temperature: float = 1.0) -> list[list[float]]:
+        """Log-probabilities, in nats, of the trained tokens of each row under the learner's current weights."""
         ...

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The state to go on from, the rows and their order. `resumed` is False for a run that never saved a state."""
+    """The state to go on from, the rows and their order. `resumed` is False for a run that never saved a state. `scores` are
+    those of the rollouts that were collected ahead."""
 
     state: RunState
     split: Split
     order: DataOrder
     resumed: bool
+    scores: list[list[float]] | None = None
 
 
 async def begin(parts: Parts) -> Beginning:
@@ -35,19 +37,18 @@ async def begin(parts: Parts) -> Beginning:
     split = split_rows(parts.rows, settings.validation_rows(parts.rows), seed)
     if not split.training:
         raise ConfigError("the dataset has no rows to train on")
-    digest = settings.digest()
-    state = await parts.states.restore(parts.engine, config_digest=digest)
-    if state is None:
+    saved = await parts.states.restore(parts.engine, settings)
+    if saved is None:
         _refuse_traces(parts)
         order = DataOrder(split.training, seed)
-        new = RunState(digest, order.digest(), settings.total_steps(len(split.training)))
+        new = RunState(settings.shaping(), order.digest(), settings.total_steps(len(split.training)))
         return Beginning(new, split, order, resumed=False)
-    order = DataOrder(split.training, seed, state.position)
-    if state.order_digest != order.digest():
+    order = DataOrder(split.training, seed, saved.state.position)
+    if saved.state.order_digest != order.digest():
         raise StateError(
             "the dataset has other rows than the run was started with; restore it or start a new run"
         )
-    return Beginning(state, split, order, resumed=True)
+    return Beginning(saved.state, split, order, resumed=True, scores=saved.scores)
 
 
 def _refuse_traces(parts: Parts) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _SERVES = frozenset({"sample", "adapters"})
-_TRAINS = frozenset({"train", "kl", "weight_decay", "temperature", "top_p"}) | {
+_TRAINS = frozenset({"train", "kl", "weight_decay", "temperature", "top_p", "overlap", "score"}) | {
     f"loss:{name}" for name in get_args(LossName)
 }
 
