@@ -149,9 +149,8 @@ class RunSettings(_Section):
     def shaping(self) -> dict[str, dict[str, Any]]:
         """Every setting that shapes the numbers of a run, by section; a resumed run must have the same ones."""
         content: dict[str, dict[str, Any]] = self.model_dump(mode="json")
-        for name in NEUTRAL:
-            del content["advanced"][name]
-        return content
+        advanced = {name: value for name, value in content["advanced"].items() if name not in NEUTRAL}
+        return content | {"advanced": advanced}
 
     def warnings(self) -> list[str]:
         """What a user should know about these settings although they are allowed."""
