@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -197,3 +200,17 @@ def model_folders(
     save_adapter(root / "base", root / "lora-a", 3)
     save_adapter(root / "base", root / "lora-b", 4)
     return root
+
+
+@pytest.fixture(scope="session")
+def tinker_server() -> ModuleType:
+    """The module of the Tinker API server that tests run."""
+    spec = importlib.util.spec_from_file_location(
+        "tinker_server", Path(__file__).with_name("tinker_server.py")
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tinker_server"] = module
+    spec.loader.exec_module(module)
+    return module

@@ -76,6 +76,9 @@ class AdvancedSection(_Section):
     mask_truncated: bool = True
     max_completion_tokens: Positive | None = None
     engine: Literal["local", "split", "tinker"] = "local"
+    tinker_url: str | None = None
+    tinker_key: str | None = None
+    tinker_model: str | None = None
     package_index: bool = False  # for the process that prepares the rollout's environment; not used here
 
 

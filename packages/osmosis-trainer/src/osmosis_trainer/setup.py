@@ -38,6 +38,7 @@ async def open_parts(spec: TrainSpec, client: RunClient, stop: StopSignal) -> As
             settings,
             spec.work_dir,
             partial(client.log, step="init"),
+            spec.secrets,
         )
     )
     try:

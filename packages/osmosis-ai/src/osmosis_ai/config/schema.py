@@ -42,6 +42,8 @@ class Key:
             return ", ".join(self.choices)
         if self.type == "table":
             return "a table with " + ", ".join(key.name for key in self.keys)
+        if self.type == "str":
+            return "any text"
         low = "" if self.minimum is None else f"{'>' if self.above else '>='} {self.minimum:g}"
         high = "" if self.maximum is None else f"<= {self.maximum:.10g}"
         return " and ".join(part for part in (low, high) if part) or "any finite number"
@@ -177,6 +179,9 @@ TRAINING_ADVANCED = (
     Key("mask_truncated", "bool", True, "Leave rollouts that ran out of tokens out of the loss"),
     Key("max_completion_tokens", "int", None, "Longest single model answer in tokens", 1, 1_048_576),
     Key("engine", "str", "local", "Where sampling and learning run", choices=ENGINES),
+    Key("tinker_url", "str", None, "Engine tinker: address of the server"),
+    Key("tinker_key", "str", None, "Engine tinker: name of the secret with the server's API key"),
+    Key("tinker_model", "str", None, "Engine tinker: the base model's name at the server, if it is another"),
     Key(
         "package_index",
         "bool",

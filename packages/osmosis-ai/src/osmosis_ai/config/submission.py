@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from osmosis_ai.config.engine_rules import check_engine
 from osmosis_ai.config.issues import Issue, issue, shown, suggest, suggest_key
 from osmosis_ai.config.names import (
     branch_problem,
@@ -73,6 +74,7 @@ def validate_submission(kind: RunKind, body: Any) -> Submission | list[Issue]:
     if kind == "training":
         _check_learning_rate(_part(body, "training_config", []), config["training"], model, issues, warnings)
         _check_lengths(config, issues)
+        check_engine(config, _part(body, "secrets", []), issues)
     env = _env(_part(body, "env_config", issues), issues)
     secrets, provided = _secrets(_part(body, "secrets", issues), env, issues)
     if issues:

@@ -116,11 +116,15 @@ class BaseModelSpec(_Strict):
 
 
 class TrainSpec(WorkerSpec):
-    """Spec of a training worker. The trainer reads the sections of ``config`` itself."""
+    """Spec of a training worker. The trainer reads the sections of ``config`` itself.
+
+    ``secrets`` are values that the run's engine needs, by the name that ``config`` has for them.
+    """
 
     kind: Literal["train"]
     config: dict[str, Any]
     base_model: BaseModelSpec
+    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
 
 
 _SPEC: TypeAdapter[EvalSpec | TrainSpec] = TypeAdapter(

@@ -72,6 +72,8 @@ def worker_spec(
         name, path = plan.base_model
         assert path is not None, "fetched before the worker starts"
         spec["base_model"] = {"name": name, "path": path}
+        needed = config.get("advanced", {}).get("tinker_key")
+        spec["secrets"] = {needed: plan.secrets[needed]} if needed in plan.secrets else {}
     elif hosted is not None:
         base_url, key = hosted
         spec["policy"] = {

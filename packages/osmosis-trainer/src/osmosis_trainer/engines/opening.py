@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,8 @@ class EngineRequest:
     """What an engine is opened with.
 
     `base_model` is the folder of the base model, `base_name` its name on the platform. `work_dir` is the run's private
-    folder, which outlives restarts. `log` writes one line to the run log.
+    folder, which outlives restarts. `log` writes one line to the run log. `secrets` are values the engine may need,
+    by name.
     """
 
     base_model: Path
@@ -28,6 +29,7 @@ class EngineRequest:
     settings: RunSettings
     work_dir: Path
     log: Callable[[str], None]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 # Each module has `async def open_engine(request: EngineRequest) -> Engine`; the text says what it needs beside the trainer.
