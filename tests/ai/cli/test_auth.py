@@ -299,6 +299,14 @@ def test_a_token_without_an_end_never_expires(osmosis, ours, monkeypatch, expire
     assert last == f"Expires: {shown or (datetime.now(UTC) + timedelta(days=90)).date()}"
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 429, 500])
+def test_other_refusals_of_a_login_are_the_platforms(osmosis, ours, status):
+    ours.on("GET", "/verify", {"error": "No.", "code": "X"}, status=status)
+    error = osmosis("auth", "login", "--token", "t", "--json").error
+    assert (error["code"], error["message"]) == ("PLATFORM_ERROR", "No.")
+    assert (error["details"]["status_code"], error["details"]["platform_code"]) == (status, "X")
+
+
 @pytest.mark.parametrize("command", ["login", "logout"])
 def test_logins_that_cannot_be_changed(osmosis, ours, command):
     """A folder in the place of the lock stands for a home that is read-only."""

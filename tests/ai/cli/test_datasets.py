@@ -371,6 +371,24 @@ def test_download(osmosis, workspace, platform):
 
 
 @pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ('attachment; filename="sums.csv"', "sums.csv"),
+        ("attachment; filename*=UTF-8''s%C3%BCms.jsonl", "süms.jsonl"),
+        ('attachment; filename="../../x"', "x.parquet"),
+        ('attachment; filename=".."', "dataset.parquet"),
+        ("inline", "arith.parquet"),
+    ],
+)
+def test_the_file_has_the_name_that_its_address_announces(osmosis, workspace, platform, header, name):
+    stored(platform)
+    platform.routes.pop(("GET", "/blob/arith.parquet"))
+    platform.on("GET", "/blob/arith.parquet", content=b"x" * 300, headers={"Content-Disposition": header})
+    document = osmosis("dataset", "download", "arith", "-o", "data", "--json").json
+    assert document["resource"]["output_path"] == str(workspace / "data" / name)
+
+
+@pytest.mark.parametrize(
     ("output", "expected"),
     [("data", "data/arith.parquet"), ("data/", "data/arith.parquet"), ("data/y.bin", "data/y.bin")],
 )

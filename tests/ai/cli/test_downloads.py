@@ -88,9 +88,10 @@ def test_files_land_in_the_fixed_layout_and_a_second_time_is_free(osmosis, works
 
 def test_selection_is_sent_as_it_is(osmosis, workspace, platform, run):
     run({"artifacts/row_1_run_0/log.txt": b"x"})
-    assert download(osmosis, "--type", "Artifacts,artifacts", "--rows", "3,7,10-20").code == 0
+    document = download(osmosis, "--type", "logs,Artifacts,logs", "--rows", "3,7,10-20").json
     manifest = next(request for request in platform.requests if request.path == MANIFEST)
-    assert manifest.query == {"types": "artifacts", "rows": "3,7,10-20"}
+    assert manifest.query == {"types": "logs,artifacts", "rows": "3,7,10-20"}
+    assert document["resource"]["selected_types"] == ["logs", "artifacts"]
 
 
 @pytest.mark.parametrize(

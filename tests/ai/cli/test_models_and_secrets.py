@@ -217,13 +217,13 @@ def test_bad_secret_names(osmosis, bare_workspace, command, name):
     assert osmosis("secret", command[0], name, *command[1:], "--json").error["code"] == "VALIDATION"
 
 
-def test_secret_delete(osmosis, workspace, platform, context):
+def test_secret_delete(osmosis, workspace, platform):
     platform.page("/environment-secrets", "environment_secrets", [SECRET])
     ran = osmosis("secret", "delete", "API_KEY", "--json")
     assert ran.error["details"]["summary"] == {"Name": "API_KEY", "Scope": "personal"}
     platform.on("DELETE", "/environment-secrets", status=204)
     document = osmosis("secret", "delete", "API_KEY", "--yes", "--json").json
-    assert document["resource"] == {"name": "API_KEY", "scope": "personal", **context}
+    assert document["resource"] == {"name": "API_KEY", "scope": "personal"}
     assert json.loads(platform.requests[-1].body) == {"name": "API_KEY", "scope": "user"}
 
 

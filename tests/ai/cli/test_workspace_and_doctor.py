@@ -130,7 +130,10 @@ def test_templates_and_scaffolds(osmosis, bare_workspace):
     for arguments in (("rollout", "init", "mine"), ("template", "apply", "multiply-local-openai")):
         text = osmosis("--plain", *arguments, "--force").out
         assert text.index("git add . && git commit") < text.index("git push") < text.index("eval submit")
-        assert "pip install" not in text  # an index may hold another program of the same name
+        # Beside this program: elsewhere an index would give another program of the SDK's name.
+        assert text.index("install it beside this program") < text.index(
+            f"pip install -e rollouts/{arguments[2]}"
+        )
     text = osmosis("--plain", "rollout", "init", "mine", "--force").out
     assert "osmosis eval submit configs/eval/mine.toml" in text
 

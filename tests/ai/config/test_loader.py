@@ -75,6 +75,11 @@ def test_a_symlink_out_of_the_folder_is_refused(workspace_dir):
         ("evaluation = 1\n[experiment]\n", "[evaluation] must be a table"),
         ("[experiment]\ndataset = 'd'", "Missing 'rollout' in [experiment]"),
         ("[experiment]\nrollout = 'calc'\ndataset = 'd'", "Missing 'entrypoint' in [experiment]"),
+        ("[experiment]\nrollout = ''", "'' is not a valid rollout name"),
+        (
+            "[experiment]\nrollout = 'calc'\nentrypoint = ''",
+            "entrypoint must resolve under rollouts/<rollout>/",
+        ),
     ],
 )
 def test_broken_documents(workspace_dir, write_config, body, fragment):

@@ -10,7 +10,7 @@ from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.auth import keyring_store
-from osmosis_ai.platform.auth.account import Account, revoke, verify
+from osmosis_ai.platform.auth.account import Account, login_errors, revoke, verify
 from osmosis_ai.platform.auth.current import Token, environment_token
 from osmosis_ai.platform.auth.device import DeviceCode, authorize, wait_for_token
 from osmosis_ai.platform.auth.store import Login, save_login, set_aside_damaged_file
@@ -83,7 +83,7 @@ def _verify_environment(url: str, value: str) -> OperationResult:
 
 
 def _browser_login(url: str, *, force: bool) -> OperationResult:
-    with PlatformClient(url, on_signal=warn) as client:
+    with PlatformClient(url, on_signal=warn) as client, login_errors():
         code = authorize(client)
         notice(f"Open {code.url}")
         notice(f"and confirm the code {code.user_code} (valid for {code.expires_in // 60} minutes).")

@@ -40,7 +40,9 @@ def new_rollout(name: str, *, force: bool) -> OperationResult:
             "  osmosis rollout list   # confirm that Git Sync found it",
             f"  osmosis eval submit {eval_config}",
             f"  osmosis train submit {training_config}",
-            f"Nothing to install: the platform builds the environment from rollouts/{name}/pyproject.toml.",
+            "The platform builds the environment from the rollout's pyproject.toml. To check the rollout here as well, install it beside "
+            "this program, whose SDK it then uses:",
+            f"  pip install -e rollouts/{name}",
         ],
     )
 

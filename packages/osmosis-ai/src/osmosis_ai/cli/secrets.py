@@ -89,7 +89,7 @@ def delete_secret(name: str, scope: str, *, yes: bool) -> OperationResult:
             client.request("DELETE", PATH, body={"name": name, "scope": wire})
     return OperationResult(
         "secret.delete",
-        resource={"name": name, "scope": scope, **workspace.context},
+        resource={"name": name, "scope": scope},
         message=f'Secret "{name}" deleted from {scope} scope.',
     )
 

@@ -32,6 +32,8 @@ def apply_template(name: str, *, force: bool) -> OperationResult:
             "  osmosis rollout list   # confirm that Git Sync found it",
             f"  osmosis eval submit configs/eval/{name}.toml",
             f"  osmosis train submit configs/training/{name}.toml",
-            f"Nothing to install: the platform builds the environment from rollouts/{name}/pyproject.toml.",
+            "The platform builds the environment from the rollout's pyproject.toml. To check the rollout here as well, install it beside "
+            "this program, whose SDK it then uses:",
+            f"  pip install -e rollouts/{name}",
         ],
     )

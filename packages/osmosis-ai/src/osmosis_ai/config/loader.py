@@ -21,6 +21,11 @@ from osmosis_ai.config.paths import locate_config, locate_entrypoint
 from osmosis_ai.config.schema import EXPERIMENT, SECTIONS, RunKind
 from osmosis_ai.config.source import ConfigSource, read_source
 
+_WHEN_EMPTY = {
+    "rollout": "'' is not a valid rollout name, it must be the name of one folder under rollouts/",
+    "entrypoint": "entrypoint must resolve under rollouts/<rollout>/, got ''",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
@@ -100,7 +105,8 @@ def _experiment_table(source: ConfigSource, kind: RunKind) -> dict[str, Any]:
     for key in EXPERIMENT:
         if key.required and (key.name not in experiment or experiment[key.name] == ""):
             field = f"experiment.{key.name}"
-            purpose = key.purpose[:1].lower() + key.purpose[1:]
+            purpose = _WHEN_EMPTY.get(key.name) if key.name in experiment else None
+            purpose = purpose or key.purpose[:1].lower() + key.purpose[1:]
             raise source.refused(
                 f"Missing '{key.name}' in [experiment] of {source.where(field)}: {purpose}.", field
             )

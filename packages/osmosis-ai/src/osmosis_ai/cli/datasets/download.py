@@ -1,9 +1,13 @@
 """Downloading a dataset file."""
 
 import os
+from collections.abc import Callable
+from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import httpx
 
 from osmosis_ai.cli import serializers
 from osmosis_ai.cli.errors import CLIError
@@ -13,7 +17,7 @@ from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.workspace import open_workspace
 from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.api.download import fetch
-from osmosis_ai.platform.api.transfer import transfer_client
+from osmosis_ai.platform.api.transfer import open_stream, transfer_client
 from osmosis_ai.platform.errors import PlatformError
 
 _IN_PROGRESS = {"uploading", "pending", "processing"}
@@ -60,7 +64,7 @@ def fetch_dataset(
         PlatformError: the download failed; nothing is left behind.
     """
     addresses = _Addresses(client, found)
-    target = _target(output, _file_name(addresses.answer, found, addresses.url))
+    target = _target(output, lambda: _file_name(addresses.answer, found, addresses.url))
     if target.exists() and not overwrite:
         raise CLIError(
             f"File already exists: {target}. Use --overwrite to replace it.",
@@ -116,8 +120,11 @@ def _fetch(addresses: _Addresses, target: Path, size: Any) -> None:
 
 def _file_name(answer: dict[str, Any], found: dict[str, Any], url: str) -> str:
     given = [answer.get(key) for key in ("file_name", "fileName", "download_file_name", "downloadFileName")]
-    chosen = next((str(name) for name in given if name), None) or str(found.get("file_name") or found["id"])
-    base = PurePosixPath(chosen.replace("\\", "/")).name or "dataset"
+    names = [_announced_name(url), *given, found.get("file_name"), found["id"]]
+    chosen = next(str(name) for name in names if name)
+    base = PurePosixPath(chosen.replace("\\", "/")).name.strip()
+    if not base.strip("."):
+        base = "dataset"
     if PurePosixPath(base).suffix.lower() not in _EXTENSIONS:
         suffix = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
         fallback = f".{found['file_format']}" if found.get("file_format") else ""
@@ -125,12 +132,24 @@ def _file_name(answer: dict[str, Any], found: dict[str, Any], url: str) -> str:
     return base
 
 
-def _target(output: str | None, file_name: str) -> Path:
+def _announced_name(url: str) -> str | None:
+    """The name in the Content-Disposition of the file's address; None without one. The file itself is fetched later."""
+    headers = Message()
+    try:
+        with transfer_client(url) as client, open_stream(client, url) as response:
+            headers["Content-Disposition"] = response.headers.get("Content-Disposition", "")
+    except (httpx.HTTPError, PlatformError):
+        return None  # the download will say what is wrong
+    return headers.get_filename()
+
+
+def _target(output: str | None, file_name: Callable[[], str]) -> Path:
+    """Where the file goes; its own name is asked for only where it counts."""
     if output is None:
-        return Path.cwd() / file_name
+        return Path.cwd() / file_name()
     path = Path(output).expanduser()
     if path.is_dir():
-        return path.resolve() / file_name
+        return path.resolve() / file_name()
     if output.endswith((os.sep, "/")):
         raise CLIError(f"Output directory not found: {output}", details={"path": output})
     path = path.resolve()

@@ -52,7 +52,7 @@ class Manifest:
 
 
 def parse_types(text: str, kind: RunDownloads) -> list[str]:
-    """The selectors of ``--type``, in their fixed order.
+    """The selectors of ``--type``, each once, in the order given.
 
     Raises:
         CLIError: an unknown one, or ``all`` beside others.
@@ -66,7 +66,7 @@ def parse_types(text: str, kind: RunDownloads) -> list[str]:
         if len(given) > 1:
             raise CLIError("--type all cannot be combined with other values.")
         return list(kind.types)
-    return [name for name in kind.types if name in given]
+    return given
 
 
 def check_rows(rows: str | None) -> None:

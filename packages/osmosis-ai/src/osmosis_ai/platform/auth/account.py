@@ -1,5 +1,7 @@
 """Who a token belongs to, as the platform tells it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +12,7 @@ from osmosis_ai.platform.errors import AuthError, PlatformError
 
 _ASSUMED_LIFETIME = timedelta(days=90)
 _REVOKE_TIMEOUT_S = 5.0
+_OF_A_REQUEST = frozenset({"VALIDATION", "NOT_FOUND", "CONFLICT", "RATE_LIMITED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +72,27 @@ def verify(client: PlatformClient) -> Account:
         AuthError: the token is not accepted.
         PlatformError: anything else.
     """
-    try:
-        return parse_account(client.get("/verify"), client.server_time)
-    except AuthError:
-        raise
-    except PlatformError as error:
-        if client.git_identity is None or error.status_code is None or error.code == "UPGRADE_REQUIRED":
+    with login_errors():
+        try:
+            return parse_account(client.get("/verify"), client.server_time)
+        except AuthError:
             raise
-    client.git_identity = None
-    return parse_account(client.get("/verify"), client.server_time)
+        except PlatformError as error:
+            if client.git_identity is None or error.status_code is None or error.code == "UPGRADE_REQUIRED":
+                raise
+        client.git_identity = None
+        return parse_account(client.get("/verify"), client.server_time)
+
+
+@contextmanager
+def login_errors() -> Iterator[None]:
+    """What goes wrong at a login is the platform's, whatever its status says of the request: the user gave nothing but a token."""
+    try:
+        yield
+    except PlatformError as error:
+        if error.code in _OF_A_REQUEST:
+            error.code = PlatformError.default_code
+        raise
 
 
 def revoke(client: PlatformClient, token_id: str) -> bool:
