@@ -79,11 +79,31 @@ class AdvancedSection(_Section):
     tinker_url: str | None = None
     tinker_key: str | None = None
     tinker_model: str | None = None
+    split_servers: str | None = None
+    split_key: str | None = None
+    split_dialect: Literal["vllm", "sglang"] = "vllm"
+    split_learners: Annotated[int, Field(ge=1, le=64)] = 1
+    split_seeds: bool = True
+    split_timeout_s: Seconds = 300.0
+    split_wait_s: Seconds = 600.0
+    split_tolerance: Annotated[float, Field(gt=0, le=1)] | None = None
     package_index: bool = False  # for the process that prepares the rollout's environment; not used here
 
 
 # Options of [advanced] that may change while a run is interrupted: they leave the numbers alone.
-NEUTRAL = ("max_concurrent_rollouts", "torch_threads", "package_index", "tinker_url", "tinker_key")
+NEUTRAL = (
+    "max_concurrent_rollouts",
+    "torch_threads",
+    "package_index",
+    "tinker_url",
+    "tinker_key",
+    "split_servers",
+    "split_key",
+    "split_learners",
+    "split_timeout_s",
+    "split_wait_s",
+    "split_tolerance",
+)
 
 
 class RunSettings(_Section):

@@ -72,8 +72,9 @@ def worker_spec(
         name, path = plan.base_model
         assert path is not None, "fetched before the worker starts"
         spec["base_model"] = {"name": name, "path": path}
-        needed = config.get("advanced", {}).get("tinker_key")
-        spec["secrets"] = {needed: plan.secrets[needed]} if needed in plan.secrets else {}
+        advanced = config.get("advanced", {})
+        needed = {advanced.get(option) for option in ("tinker_key", "split_key")}
+        spec["secrets"] = {name: value for name, value in plan.secrets.items() if name in needed}
     elif hosted is not None:
         base_url, key = hosted
         spec["policy"] = {

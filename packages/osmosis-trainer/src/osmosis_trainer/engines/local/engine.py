@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
+from osmosis_trainer.engines.context import room
 from osmosis_trainer.engines.local import adapters
 from osmosis_trainer.engines.local.choose import build_decoder, new_cache
 from osmosis_trainer.engines.local.requests import Request
@@ -27,7 +28,6 @@ from osmosis_trainer.engines.protocol import (
 )
 from osmosis_trainer.errors import (
     ConfigError,
-    ContextLengthError,
     EngineError,
     UnknownAdapterError,
 )
@@ -128,15 +128,7 @@ class LocalEngine:
         """See `Engine.sample`. When prompt and `max_tokens` exceed the context, sampling ends where the context does."""
         prompt = list(prompt_ids)
         weights = self._weights(adapter)
-        room = min(params.max_tokens, self.max_context - len(prompt))
-        if not prompt or room < 1:
-            raise ContextLengthError(
-                f"the prompt has {len(prompt)} tokens and the model's context {self.max_context}; "
-                "send at least one token and leave room for at least one more",
-                prompt_tokens=len(prompt),
-                max_tokens=params.max_tokens,
-                max_context=self.max_context,
-            )
+        fits = room(prompt, params, self.max_context)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
         seed = params.seed if params.seed is not None else random.SystemRandom().getrandbits(63)
@@ -144,7 +136,7 @@ class LocalEngine:
         request = Request(
             prompt=prompt,
             params=params,
-            room=room,
+            room=fits,
             weights=weights,
             policy_version=version,
             uniforms=random.Random(seed),

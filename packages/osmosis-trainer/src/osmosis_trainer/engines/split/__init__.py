@@ -1,0 +1,1 @@
+"""The split engine: learner processes on this machine, sampling servers (vLLM or SGLang) over HTTP."""
