@@ -271,6 +271,7 @@ def test_13_lists_and_details_have_their_own_keys(musts: Musts) -> None:
 
 def test_14_pass_at_k_is_a_map_here_and_a_list_there(musts: Musts) -> None:
     path = f"eval-runs/{musts.evaluation['id']}"
+    assert musts.get(path)["results"]["sampled_rows"] == 2
     assert musts.get(path)["results"]["reward_stats"]["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert musts.get(f"{path}/metrics")["pass_at_k"] == [{"k": 1, "value": 0.25}, {"k": 2, "value": 0.5}]
 

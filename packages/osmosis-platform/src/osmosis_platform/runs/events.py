@@ -36,14 +36,15 @@ def apply_events(session: Session, blobs: BlobStore, run: Run, events: Sequence[
     """
     events = with_kept_blobs(session, run.id, events)
     _require_blobs(blobs, events)
+    for event in events:  # first: results that attempts bring up to date need the number of rows
+        if isinstance(event, ProgressEvent):
+            _progress(run, event)
     _logs(session, run, [event for event in events if isinstance(event, LogEvent)])
     _metrics(session, run, [event for event in events if isinstance(event, MetricsEvent)])
     _attempts(session, run, [event for event in events if isinstance(event, AttemptEvent)])
     _samples(session, run, [event for event in events if isinstance(event, SampleEvent)])
     for event in events:
-        if isinstance(event, ProgressEvent):
-            _progress(run, event)
-        elif isinstance(event, CheckpointEvent):
+        if isinstance(event, CheckpointEvent):
             record_checkpoint(session, run, step=event.step, reward=event.reward, blob_sha256=event.blob)
         elif isinstance(event, FailedEvent):
             run.error, run.error_type = event.reason, event.error_type
