@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).with_name("scripted_worker.py")
+REAL_SCRIPT = Path(__file__).with_name("real_worker.py")
 
 
 @pytest.fixture(scope="session")
@@ -28,23 +30,44 @@ def scripted() -> ModuleType:
     return module
 
 
+@contextmanager
+def nursery(script: Path) -> Iterator[Callable[[list[Any]], int]]:
+    """A process that forks a child for each job it is given and answers with the child's exit status."""
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(job: list[Any]) -> int:
+            print(json.dumps(job), file=process.stdin, flush=True)
+            return int(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
+
+
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Callable[..., int]]:
     """Runs `worker(folder, config, kill)` in a process of its own and returns its exit status."""
-    command = [sys.executable, str(SCRIPT)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
-        assert nursery.stdin is not None
-        assert nursery.stdout is not None
+    with nursery(SCRIPT) as run_job:
 
         def run(folder: Path, config: dict[str, Any], kill: str = "") -> int:
             folder.mkdir(exist_ok=True)
-            print(
-                json.dumps([str(folder / "work"), str(folder), config, kill]), file=nursery.stdin, flush=True
-            )
-            return int(nursery.stdout.readline())
+            return run_job([str(folder / "work"), str(folder), config, kill])
 
         yield run
-        nursery.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def real_worker(model_folders: Path) -> Iterator[Callable[..., int]]:
+    """The same with the real engine over a small random model; `kill` is the number of an event, 0 for none."""
+    with nursery(REAL_SCRIPT) as run_job:
+
+        def run(folder: Path, config: dict[str, Any], kill: int = 0) -> int:
+            folder.mkdir(exist_ok=True)
+            return run_job([str(model_folders / "base"), str(folder / "work"), str(folder), config, kill])
+
+        yield run
 
 
 @pytest.fixture
