@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from osmosis_ai.rollout.backend.base import ExecutionBackend
 from osmosis_ai.rollout.server.access import BearerKey
 from osmosis_ai.rollout.server.delivery import CallbackDelivery
+from osmosis_ai.rollout.server.direct_start import DirectStart
 from osmosis_ai.rollout.server.execution import PollReporter, execute_rollout
 from osmosis_ai.rollout.server.lifecycle import RolloutTasks
 from osmosis_ai.rollout.server.logs import configure_default_logging
@@ -73,6 +74,7 @@ def create_rollout_server(
     app = FastAPI(title="Osmosis rollout server", lifespan=_draining(lifespan, tasks, backend))
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(BadRequestError, _refused)
+    app.add_middleware(DirectStart, admit=routes.admit)
     if api_key is not None:
         BearerKey(app, key=api_key)  # refuses a blank key now, not at the first request
         app.add_middleware(BearerKey, key=api_key)

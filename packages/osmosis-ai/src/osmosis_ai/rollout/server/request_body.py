@@ -33,13 +33,25 @@ async def read_json(request: Request) -> dict[str, Any]:
         BadRequestError: 413 above 256 MiB; 422 when it is no JSON object, holds NaN or an infinity, or is nested more than
             128 levels deep.
     """
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json" and not content_type.endswith("+json"):
-        raise _refusal("content_type", f"the content type must be application/json, not {content_type!r}")
+    check_content_type(request.headers.get("content-type", ""))
     try:
-        value = decode_strict(await read_body(request))
+        raw = await read_body(request)
     except BodyTooLargeError as error:
         raise BadRequestError(413, str(error)) from None
+    return decode_object(raw)
+
+
+def check_content_type(content_type: str) -> None:
+    """Raises :class:`BadRequestError` (422) unless this says JSON."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise _refusal("content_type", f"the content type must be application/json, not {kind!r}")
+
+
+def decode_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in ``raw``. Raises :class:`BadRequestError` (422), see :func:`read_json`."""
+    try:
+        value = decode_strict(raw)
     except StrictJsonError as error:
         raise _refusal(error.kind, str(error), error.path) from None
     if not isinstance(value, dict):

@@ -66,7 +66,10 @@ class RolloutRoutes:
 
     async def start(self, request: Request) -> Response:
         """Run a rollout in the background."""
-        body = await read_json(request)
+        return Response(self.admit(await read_json(request)), 202, media_type="application/json")
+
+    def admit(self, body: dict[str, Any]) -> bytes:
+        """Start the rollout that the body asks for, and the answer. Raises what refuses it, before anything has happened."""
         # Without an id there is nothing to poll for: such a body lacks its callback URL.
         if (
             body.get("rollout_id") is None
@@ -76,10 +79,10 @@ class RolloutRoutes:
             called_back = validate(RolloutInitRequest, body)
             self._check_admission()
             self._schedule(self._handle_called_back(called_back))
-            return Response(b"{}", 202, media_type="application/json")
+            return b"{}"
         return self._start_polled(validate(PolledRolloutRequest, body))
 
-    def _start_polled(self, request: PolledRolloutRequest) -> Response:
+    def _start_polled(self, request: PolledRolloutRequest) -> bytes:
         rollout_id = request.rollout_id
         self._check_admission(polled_id=rollout_id)
         rollout = self._polled.open(rollout_id)
@@ -95,7 +98,7 @@ class RolloutRoutes:
             result_wait_timeout_sec=self._polled.rules.wait_sec,
             polling_lease_timeout_sec=self._polled.rules.lease_sec,
         )
-        return Response(answer.model_dump_json(), 202, media_type="application/json")
+        return answer.model_dump_json().encode()
 
     def _check_admission(self, *, polled_id: str | None = None) -> None:
         if not self._tasks.accepting:

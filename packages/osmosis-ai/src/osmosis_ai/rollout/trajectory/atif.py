@@ -4,7 +4,6 @@ Unknown fields and non-finite numbers are refused in every object. The order of 
 """
 
 import json
-import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -223,14 +222,26 @@ def format_trajectory_json(document: dict[str, Any]) -> str:
     Raises:
         ValueError: when it holds NaN or an infinity.
     """
-    text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
-    return _NUMBER_ARRAY.sub(lambda match: f"[{_ITEM_BREAK.sub(', ', match.group(1))}]", text)
+    return _indented(document, "\n")
 
 
-# Text inside JSON strings has no raw line breaks, so these can only match the structure of the document.
-_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-_NUMBER_ARRAY = re.compile(rf"\[\n *({_NUMBER}(?:,\n *{_NUMBER})*)\n *\]")
-_ITEM_BREAK = re.compile(r",\n *")
+_to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
+
+
+def _indented(value: Any, line_break: str) -> str:
+    inner = f"{line_break}  "
+    if isinstance(value, dict) and value:
+        items = (f"{inner}{_key(key)}: {_indented(item, inner)}" for key, item in value.items())
+        return f"{{{','.join(items)}{line_break}}}"
+    if isinstance(value, list | tuple) and not all(
+        isinstance(item, int | float) and not isinstance(item, bool) for item in value
+    ):
+        return f"[{','.join(inner + _indented(item, inner) for item in value)}{line_break}]"
+    return _to_json(value)
+
+
+def _key(key: Any) -> str:
+    return _to_json(key) if isinstance(key, str) else _to_json({key: None}).removesuffix(": null}")[1:]
 
 
 def _check_timestamp(text: str) -> None:

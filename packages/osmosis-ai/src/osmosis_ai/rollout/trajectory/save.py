@@ -42,14 +42,14 @@ async def save_trajectory(
     """
     try:
         ensure_single_path_segment(rollout_id, label="rollout_id")
-        folder = (artifact_root or default_artifact_root()) / rollout_id
+        folder = f"{artifact_root or default_artifact_root()}/{rollout_id}"
     except Exception:
         logger.warning("Cannot archive rollout %r", rollout_id, exc_info=True)
         return
     sidecar = diagnostics if diagnostics is not None else result.extra_fields
     if sidecar is not None:
         try:
-            await asyncio.to_thread(_write, folder / DIAGNOSTICS_FILENAME, _diagnostics_text(sidecar))
+            await asyncio.to_thread(_write, f"{folder}/{DIAGNOSTICS_FILENAME}", _diagnostics_text(sidecar))
         except Exception:
             logger.warning("Cannot save diagnostics of rollout %s", rollout_id, exc_info=True)
     if result.sample is None:
@@ -61,7 +61,7 @@ async def save_trajectory(
         # Long conversations take a while to convert; other rollouts share this event loop.
         await asyncio.to_thread(
             _save_document,
-            folder / TRAJECTORY_FILENAME,
+            f"{folder}/{TRAJECTORY_FILENAME}",
             result.sample,
             report,
             rollout_id=rollout_id,
@@ -74,7 +74,7 @@ async def save_trajectory(
 
 
 def _save_document(
-    path: Path, sample: RolloutSample, report: TrajectoryReport | None, *, rollout_id: str, **request: Any
+    path: str, sample: RolloutSample, report: TrajectoryReport | None, *, rollout_id: str, **request: Any
 ) -> None:
     sample_report, unmatched = _report_of_sample(report, rollout_id)
     trajectory = convert_sample_to_trajectory(
@@ -109,15 +109,16 @@ def _diagnostics_text(diagnostics: Mapping[str, Any]) -> str:
     return json.dumps(safe, indent=2, sort_keys=True, allow_nan=False)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: str, text: str) -> None:
     # A reader polls for the file, so it appears only when it is whole.
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    folder, _, name = path.rpartition("/")
+    partial = Path(f"{folder}/.{name}.{uuid.uuid4().hex}")
     content = text.encode("utf-8") + b"\n"
     try:
         try:
             partial.write_bytes(content)
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.parent.mkdir(parents=True, exist_ok=True)
             partial.write_bytes(content)
         os.replace(partial, path)
     except BaseException:

@@ -42,7 +42,7 @@ async def create_rollout_artifacts_dir(
     for attempt in range(total):
         try:
             # Not in a thread: that takes several times as long as the folders do.
-            return _create_and_probe(root / rollout_id)
+            return _create_and_probe(f"{root}/{rollout_id}")
         except (OSError, ValueError) as error:
             # An id no file system takes: too long, or text without an encoding.
             hopeless = isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG
@@ -60,20 +60,22 @@ async def create_rollout_artifacts_dir(
     return None
 
 
-def _create_and_probe(rollout_dir: Path) -> Path:
-    artifacts, probe = rollout_dir / "artifacts", rollout_dir / HEALTH_CHECK_FILENAME
-    if artifacts.is_dir() and probe.exists():
-        return artifacts  # the grader comes after the workflow
+def _create_and_probe(rollout_dir: str) -> Path:
+    artifacts, probe = f"{rollout_dir}/artifacts", f"{rollout_dir}/{HEALTH_CHECK_FILENAME}"
+    folder = Path(artifacts)
+    if os.path.exists(probe):  # the grader comes after the workflow
+        if not os.path.isdir(artifacts):
+            folder.mkdir(exist_ok=True)
+        return folder
     try:
-        rollout_dir.mkdir()
+        Path(rollout_dir).mkdir()
     except FileNotFoundError:
-        rollout_dir.mkdir(parents=True, exist_ok=True)
+        Path(rollout_dir).mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         pass
-    artifacts.mkdir(exist_ok=True)
-    if not probe.exists():
-        probe.write_bytes(b"ok\n")
-    return artifacts
+    folder.mkdir(exist_ok=True)
+    Path(probe).write_bytes(b"ok\n")
+    return folder
 
 
 def artifact_tree_state(source: Path) -> dict[str, FileState]:

@@ -9,6 +9,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 from urllib.parse import SplitResult, quote
 
 import httpx
@@ -34,16 +36,39 @@ class _Connection:
 
 
 class PlainResponse(httpx.Response):
-    """An answer whose request is made up only where somebody asks for it: that takes longer than reading the answer."""
+    """An answer of which only status and content are at hand; the rest is made up where somebody asks for it.
 
-    url_text = ""
+    Making all of it takes longer than the whole exchange, and an acknowledgement needs none of it.
+    """
+
+    def __init__(
+        self, status_code: int, headers: list[tuple[bytes, bytes]], content: bytes, *, url: str
+    ) -> None:
+        self.status_code = status_code
+        self._read_content = content
+        self._complete = partial(
+            super().__init__,
+            status_code,
+            headers=headers,
+            content=content,
+            request=httpx.Request("POST", url) if status_code >= 300 else None,
+        )
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+        return self._read_content
 
     def raise_for_status(self) -> httpx.Response:
         """The answer itself. Raises :class:`httpx.HTTPStatusError` unless its status is 2xx."""
-        if self.is_success:
-            return self
-        self.request = httpx.Request("POST", self.url_text)
-        return super().raise_for_status()
+        return self if self.is_success else super().raise_for_status()
+
+    def __getattr__(self, name: str) -> Any:
+        complete = self.__dict__.pop("_complete", None)
+        if complete is None:
+            raise AttributeError(name)
+        complete()
+        return getattr(self, name)
 
 
 class PlainHttpPool:
@@ -57,7 +82,7 @@ class PlainHttpPool:
 
     async def post(
         self, url: SplitResult, headers: Mapping[str, str], content: bytes, *, timeout_sec: float
-    ) -> PlainResponse:
+    ) -> httpx.Response:
         """Post the content to an ``http`` URL. ``timeout_sec`` is for the whole exchange.
 
         Raises:
@@ -71,7 +96,7 @@ class PlainHttpPool:
                 connection = await self._connect(address)
                 connected = True
                 try:
-                    response, reusable = await _exchange(connection, message)
+                    status, answer_headers, answer, reusable = await _exchange(connection, message)
                 except BaseException:
                     connection.writer.close()
                     raise
@@ -81,9 +106,8 @@ class PlainHttpPool:
         except OSError as error:
             kind_of_error = httpx.ReadError if connected else httpx.ConnectError
             raise kind_of_error(f"{address[0]}:{address[1]}: {error}") from error
-        response.url_text = url.geturl()
         self._give_back(address, connection, reusable=reusable)
-        return response
+        return PlainResponse(status, answer_headers, answer, url=url.geturl())
 
     async def aclose(self) -> None:
         """Close the idle connections."""
@@ -114,10 +138,13 @@ class PlainHttpPool:
         idle.append(connection)
 
 
-async def _exchange(connection: _Connection, message: bytes) -> tuple[PlainResponse, bool]:
-    """The answer, and whether the connection can take another request."""
+async def _exchange(
+    connection: _Connection, message: bytes
+) -> tuple[int, list[tuple[bytes, bytes]], bytes, bool]:
+    """Status, headers and content of the answer, and whether the connection can take another request."""
     connection.writer.write(message)
-    await connection.writer.drain()
+    if connection.writer.transport.get_write_buffer_size():
+        await connection.writer.drain()
     try:
         while True:
             version, status, headers = await _read_head(connection.reader)
@@ -130,7 +157,7 @@ async def _exchange(connection: _Connection, message: bytes) -> tuple[PlainRespo
         ) from error
     kept = _value(headers, b"connection").lower() != b"close" and version == b"HTTP/1.1"
     plain = [item for item in headers if item[0] not in (b"transfer-encoding", b"content-length")]
-    return PlainResponse(status, headers=plain, content=content), kept and delimited
+    return status, plain, content, kept and delimited
 
 
 def _encoded(url: SplitResult, headers: Mapping[str, str], content: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from osmosis_ai.rollout.utils.strict_json import MAX_BODY_BYTES
+from osmosis_ai.rollout.utils.strict_json import MAX_BODY_BYTES as MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from starlette.requests import Request
