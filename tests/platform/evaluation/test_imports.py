@@ -119,6 +119,20 @@ def test_an_import_becomes_a_run(api: Any, send: Any, client: httpx.Client, work
     assert told["local_run"] == {"config_path": "configs/eval/e.toml", "eval_run_name": "local-heron"}
 
 
+def test_an_import_says_how_many_attempts_an_earlier_try_had_finished(
+    api: Any, send: Any, client: httpx.Client, workshop: Any
+) -> None:
+    files = contents()
+    files["index.jsonl"] = "".join(
+        json.dumps(line(row, **({"resumed": True} if row else {}))) + "\n" for row in range(2)
+    ).encode()
+    session = api("imports", declaration(files))["session_id"]
+    send(session, files)
+    run_id = api(f"imports/{session}/finalize", {})["eval_run_id"]
+    detail = client.get(f"/api/cli/eval-runs/{run_id}", headers=workshop.town.ada.scoped()).json()
+    assert detail["results"]["resumed_count"] == 1
+
+
 def test_other_content_of_an_imported_run_needs_to_be_asked_for(
     api: Any, send: Any, client: httpx.Client, workshop: Any
 ) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from osmosis_platform.context import Platform
+from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.errors import InvalidInput, NotFound
+from osmosis_platform.storage.models import Upload
 from osmosis_platform.storage.store import BlobStore
 
 
@@ -76,7 +79,16 @@ def test_a_signed_address_serves_exact_bytes_until_it_expires(
     assert client.get(expired).json()["code"] == "SIGNATURE_EXPIRED"
 
 
-def test_a_part_of_another_size_is_refused(platform: Platform, client: httpx.Client) -> None:
+def test_a_part_of_another_size_is_refused(platform: Platform, town: Any, client: httpx.Client) -> None:
+    with platform.database.write() as session:
+        dataset = Dataset(
+            workspace_id=town.acme.id, name="d", extension="jsonl", file_size=4, creator_id=town.ada.user.id
+        )
+        session.add(dataset)
+        session.flush()
+        session.add(
+            Upload(id="u1", dataset_id=dataset.id, method="simple", size=4, part_size=4, total_parts=1)
+        )
     url = platform.urls.upload_url("u1", 1, 4).removeprefix(platform.urls.base_url)
     for body in (b"123", b"12345"):
         assert client.put(url, content=body).status_code == 400

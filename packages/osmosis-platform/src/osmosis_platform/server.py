@@ -21,6 +21,7 @@ from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.datasets.jobs import WORK as DATASET_WORK
 from osmosis_platform.errors import CannotStart
 from osmosis_platform.folder import FolderLock, identity_file
+from osmosis_platform.housekeeping import Housekeeping
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
 from osmosis_platform.settings import Settings
@@ -92,10 +93,13 @@ def working(platform: Platform) -> Iterator[None]:
         {**DATASET_WORK, **REPOSITORY_WORK, **supervisor.work()},
         {"light": LIGHT_THREADS, **supervisor.threads()},
     )
+    housekeeping = Housekeeping(platform)
+    housekeeping.start()
     runner.start()
     try:
         yield
     finally:
+        housekeeping.stop()
         if not runner.stop(JOB_SECONDS):
             log.warning("some jobs did not stop in %.0f s; they continue at the next start", JOB_SECONDS)
         supervisor.close()

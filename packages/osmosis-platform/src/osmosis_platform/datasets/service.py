@@ -61,7 +61,7 @@ def create(
             f"The file has {size} bytes; allowed are 1 to {platform.settings.max_upload_bytes}.",
             field="file_size",
         )
-    _cancel_abandoned(session, platform)
+    cancel_abandoned(session, platform)
     existing = _holder(session, workspace_id, name)
     while existing is not None and _gives_way(existing, user, overwrite_id):
         if existing.status == "uploading" and (existing.file_size, existing.extension) == (size, extension):
@@ -105,7 +105,7 @@ def create(
     return dataset, upload
 
 
-def _cancel_abandoned(session: Session, platform: Platform) -> None:
+def cancel_abandoned(session: Session, platform: Platform) -> None:
     """Give back the room of uploads that nobody has gone on with for a week."""
     old = utc_now() - timedelta(days=ABANDONED_AFTER_DAYS)
     query = select(Dataset).where(Dataset.status == "uploading", Dataset.updated_at < old).limit(100)

@@ -35,6 +35,7 @@ class _Line(BaseModel):
     error_type: Annotated[str, Field(max_length=200)] | None = None
     error_message: str | None = None
     trajectory_filename: Annotated[str, Field(max_length=200)] | None = None
+    resumed: bool | None = None
 
 
 class _Progress(BaseModel):
@@ -57,7 +58,7 @@ def build_run(session: Session, platform: Platform, found: EvalImport, files: Fi
             workspace_id=found.workspace_id, kind="eval", creator_id=found.creator_id, status="finished"
         )
         run.name = _free_name(session, found)
-    _describe(session, run, found, progress)
+    _describe(session, run, found, progress, resumed=sum(bool(line.resumed) for line in lines))
     session.add(run)
     session.flush()
     session.execute(delete(RunAttempt).where(RunAttempt.run_id == run.id))
@@ -105,7 +106,7 @@ def _free_name(session: Session, found: EvalImport) -> str:
     return wanted if taken is None else unused_name(session, found.workspace_id)
 
 
-def _describe(session: Session, run: Run, found: EvalImport, progress: _Progress) -> None:
+def _describe(session: Session, run: Run, found: EvalImport, progress: _Progress, *, resumed: int) -> None:
     declared: dict[str, Any] = found.declaration["run"]
     experiment = declared["experiment_config"]
     dataset = session.scalar(
@@ -138,6 +139,7 @@ def _describe(session: Session, run: Run, found: EvalImport, progress: _Progress
         "eval_run_name": declared["name"],
         "dataset_name": experiment["dataset"]["name"],
         "total_dataset_rows": progress.total_dataset_rows,
+        "resumed_count": resumed,
         "sdk_version": provenance.get("sdk_version"),
     }
 
@@ -152,7 +154,7 @@ def _attempt(run: Run, line: _Line, files: Files) -> dict[str, Any]:
     )
     return {
         "run_id": run.id,
-        **line.model_dump(exclude={"trajectory_filename", "error_message"}),
+        **line.model_dump(exclude={"trajectory_filename", "error_message", "resumed"}),
         "error_message": cut(line.error_message, 4000) if line.error_message is not None else None,
         "trajectory_sha256": trajectory.sha256 if trajectory is not None else None,
         "finished_at": run.completed_at,

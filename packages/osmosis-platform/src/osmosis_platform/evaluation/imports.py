@@ -125,6 +125,7 @@ def start(session: Session, platform: Platform, scope: WorkspaceScope, body: Sta
         )
     )
     if found is not None and found.manifest_digest == body.manifest_digest:
+        found.expires_at = utc_now() + timedelta(days=OPEN_DAYS)
         return found
     if found is not None and found.status == "finalized" and not body.reimport:
         raise Conflict("This local run was imported before, with other content.", code="ALREADY_IMPORTED")
@@ -223,8 +224,9 @@ def complete_file(
     session: Session, platform: Platform, found: EvalImport, path: str, etags: Mapping[int, str] | None
 ) -> None:
     """Take a sent file in, after checking its bytes against the declaration; repeating it changes nothing."""
-    file = _file(session, found, path)
+    file = _file(session, found, path, lock=True)
     if file.state == "uploaded":
+        platform.parts.discard(file.upload_id)  # another upload of the same run was faster
         return
     sizes = plan_parts(file.size)
     platform.parts.check_complete(file.upload_id, sizes, dict(etags) if etags is not None else None)
@@ -253,8 +255,8 @@ def finalize(session: Session, platform: Platform, scope: WorkspaceScope, found:
     found.run_id, found.status = run.id, "finalized"
 
 
-def _file(session: Session, found: EvalImport, path: str) -> EvalImportFile:
-    file = session.get(EvalImportFile, (found.id, path))
+def _file(session: Session, found: EvalImport, path: str, *, lock: bool = False) -> EvalImportFile:
+    file = session.get(EvalImportFile, (found.id, path), with_for_update=lock)
     if file is None:
         raise NotFound(f"{path} was not declared when the import was started.")
     return file

@@ -46,7 +46,7 @@ def _summary(session: Session, run: Run) -> dict[str, dict[str, Any]]:
     settings = run.config.get("evaluation", {})
     dataset = session.get(Dataset, run.dataset_id) if run.dataset_id else None
     total_rows = (run.local_run or {}).get("total_dataset_rows") or (dataset.row_count if dataset else None)
-    return summarise(
+    found = summarise(
         [row._asdict() for row in rows],
         n=settings.get("n") or 1,
         pass_threshold=settings["pass_threshold"],
@@ -54,6 +54,9 @@ def _summary(session: Session, run: Run) -> dict[str, dict[str, Any]]:
         total_rows=total_rows or 0,
         duration_ms=duration_ms(run),
     )
+    if run.local_run is not None:
+        found["results"]["resumed_count"] = run.local_run.get("resumed_count", 0)
+    return found
 
 
 def _failures(session: Session, run: Run) -> list[dict[str, Any]]:

@@ -8,10 +8,13 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import NotFound
+from osmosis_platform.storage.open_uploads import wants_parts
+from osmosis_platform.storage.uploads import etag_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -51,8 +54,23 @@ async def put_part(upload_id: str, part: int, request: Request) -> Response:
     platform = _platform(request)
     platform.urls.check("PUT", f"/uploads/{upload_id}/{part}", request.query_params)
     size = int(request.query_params["size"])
+    wanted = await run_in_threadpool(_wants_parts, platform, upload_id)
     try:
-        etag = await platform.parts.receive(upload_id, part, size, request.stream())
+        if wanted:
+            etag = await platform.parts.receive(upload_id, part, size, request.stream())
+        else:  # sent once more after the upload was completed, or cancelled
+            etag = await etag_of(part, size, request.stream())
     except ClientDisconnect:  # nothing of the part is kept, and nobody is left to be told
         return Response(status_code=400)
+    await run_in_threadpool(_wants_parts, platform, upload_id)
     return Response(status_code=200, headers={"ETag": f'"{etag}"'})
+
+
+def _wants_parts(platform: Platform, upload_id: str) -> bool:
+    """Whether the upload still takes parts; raises NotFound, and keeps nothing, when another one took its place."""
+    with platform.database.read() as session:
+        wanted = wants_parts(session, upload_id)
+    if wanted is None:
+        platform.parts.discard(upload_id)
+        raise NotFound(f"Upload {upload_id} is over; begin a new one.")
+    return wanted

@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -34,6 +35,8 @@ class BlobStore:
         self.folder = folder
         self._incoming = folder / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
+        # Between a blob that is stored once more and one that is removed as unused.
+        self._guard = threading.Lock()
 
     def clear_incoming(self) -> None:
         """Remove writes that a crash cut off; only while no other process writes."""
@@ -95,11 +98,30 @@ class BlobStore:
     def _publish(self, path: Path, writer: BlobWriter) -> None:
         target = self.path(writer.sha256)
         writer.stored = StoredBlob(writer.sha256, writer.size)
-        if target.is_file():
-            return
         target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
+        with self._guard:
+            if target.is_file():
+                os.utime(target)  # whoever stores it is about to refer to it
+                return
+            path.replace(target)
         _sync_folder(target.parent)
+
+    def older_than(self, moment: float) -> Iterator[StoredBlob]:
+        """The blobs that nobody has stored since then (Unix seconds)."""
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]/*"):
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                if SHA256.match(path.name) and found.st_mtime < moment:
+                    yield StoredBlob(path.name, found.st_size)
+
+    def remove(self, sha256: str, unless_since: float) -> bool:
+        """Remove a blob that nothing refers to; False when it was stored again since then (Unix seconds)."""
+        path = self.path(sha256)
+        with self._guard:
+            if path.is_file() and path.stat().st_mtime >= unless_since:
+                return False
+            path.unlink(missing_ok=True)
+        return True
 
 
 class BlobWriter:

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +61,7 @@ class PartStore:
                 if received > size:
                     break
                 await anyio.to_thread.run_sync(_write_all, handle, chunk, digest)
-            if received != size:
-                raise InvalidInput(
-                    f"part {part} must have {size} bytes, got {received}{'+' if received > size else ''}"
-                )
+            _check_size(part, size, received)
             await anyio.to_thread.run_sync(os.fsync, handle)
             target = folder / f"{part}-{digest.hexdigest()}"
             try:
@@ -112,6 +109,36 @@ class PartStore:
     def discard(self, upload_id: str) -> None:
         """Remove the parts of an upload."""
         shutil.rmtree(self._folder(upload_id), ignore_errors=True)
+
+    def remove_others(self, kept: Set[str], before: float) -> int:
+        """Remove the parts of all uploads but these, where none came since then (Unix seconds); returns of how many."""
+        others = [
+            folder
+            for folder in self.folder.iterdir()
+            if folder.name not in kept and folder.stat().st_mtime < before
+        ]
+        for folder in others:
+            shutil.rmtree(folder, ignore_errors=True)
+        return len(others)
+
+
+async def etag_of(part: int, size: int, body: AsyncIterator[bytes]) -> str:
+    """The ETag of a part that is not needed any more; nothing is kept. Raises InvalidInput when the size differs."""
+    received, digest = 0, hashlib.sha256()
+    async for chunk in body:
+        received += len(chunk)
+        if received > size:
+            break
+        digest.update(chunk)
+    _check_size(part, size, received)
+    return digest.hexdigest()
+
+
+def _check_size(part: int, size: int, received: int) -> None:
+    if received != size:
+        raise InvalidInput(
+            f"part {part} must have {size} bytes, got {received}{'+' if received > size else ''}"
+        )
 
 
 def _write_all(handle: int, data: bytes, digest: hashlib._Hash) -> None:

@@ -32,7 +32,7 @@ class Leftovers:
     adapters: list[str]
 
     def remove(self, platform: Platform) -> None:
-        """Delete the folders; what is gone already is fine. Blobs stay: other workspaces may name the same bytes."""
+        """Delete the folders; what is gone already is fine. Blobs that no other workspace names go with the next sweep."""
         for name in self.repositories:
             platform.git.remove(name)
         for run_id in self.runs:
