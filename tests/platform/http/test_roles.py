@@ -166,6 +166,8 @@ PAGES = {
     "GET /{workspace}/training/{name_or_id}/samples/{step}/{row_index}/{sample_index}": member(
         path={**TRAINING, "step": "1", "row_index": "0", "sample_index": "0"}
     ),
+    "GET /{workspace}/compare/evaluation": member(query="run=RUN"),
+    "GET /{workspace}/compare/training": member(query="run=TRAINING"),
     "GET /{workspace}/models": member(),
     "POST /{workspace}/models/{model_id}/{action}": member(
         303, path={"model_id": "LORA", "action": "undeploy"}, form={}

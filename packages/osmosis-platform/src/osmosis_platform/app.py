@@ -17,6 +17,7 @@ from osmosis_platform.datasets import api as datasets_api
 from osmosis_platform.datasets import views as datasets_views
 from osmosis_platform.dev_servers import api as dev_servers_api
 from osmosis_platform.evaluation import api as evaluation_api
+from osmosis_platform.evaluation import compare_views as evaluation_compare_views
 from osmosis_platform.http.body_limit import BodyLimit
 from osmosis_platform.http.errors import install_error_handlers
 from osmosis_platform.http.middleware import RequestMiddleware
@@ -36,6 +37,7 @@ from osmosis_platform.secrets import api as secrets_api
 from osmosis_platform.secrets import views as secrets_views
 from osmosis_platform.storage import api as storage_api
 from osmosis_platform.training import api as training_api
+from osmosis_platform.training import compare_views as training_compare_views
 from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
 from osmosis_platform.workspaces import api as workspaces_api
@@ -68,6 +70,8 @@ PAGES: tuple[APIRouter, ...] = (
     rollouts_views.router,
     new_run_views.router,
     runs_views.router,
+    evaluation_compare_views.router,
+    training_compare_views.router,
     adapters_views.router,
     secrets_views.router,
     inference_views.router,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
-from urllib.parse import urlencode
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.models import LoraModel
@@ -16,9 +14,6 @@ from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
 from osmosis_platform.runs.service import duration_ms
 from osmosis_platform.storage.signing import UrlSigner
 from osmosis_platform.storage.store import BlobStore
-
-AttemptStatus = Literal["", "success", "failed", "skipped"]
-AttemptReward = Literal["", "passed", "below", "none"]
 
 KIND_NAMES = {"eval": "Evaluation", "train": "Training"}
 ROOM = {"eval": "evaluation", "train": "training"}
@@ -126,44 +121,6 @@ def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
         }
         for m in found
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptFilter:
-    """Which attempts of an evaluation a page lists; empty means all. `below` and `passed` compare with the pass threshold."""
-
-    status: AttemptStatus = ""
-    reward: AttemptReward = ""
-
-    def query(self) -> str:
-        """The filter as the query of an address: empty, or `status=failed&`."""
-        chosen = {k: v for k, v in (("status", self.status), ("reward", self.reward)) if v}
-        return f"{urlencode(chosen)}&" if chosen else ""
-
-    def conditions(self, run: Run) -> list[ColumnElement[bool]]:
-        """The filter over `RunAttempt`."""
-        threshold = run.config.get("evaluation", {}).get("pass_threshold", 1.0)
-        rewards: dict[str, ColumnElement[bool]] = {
-            "passed": RunAttempt.reward >= threshold,
-            "below": RunAttempt.reward < threshold,
-            "none": RunAttempt.reward.is_(None),
-        }
-        found = [RunAttempt.run_id == run.id]
-        if self.status:
-            found.append(RunAttempt.status == self.status)
-        if self.reward:
-            found.append(rewards[self.reward])
-        return found
-
-
-def attempts(
-    session: Session, run: Run, chosen: AttemptFilter, limit: int, offset: int
-) -> tuple[list[dict[str, Any]], int]:
-    """A page of an evaluation's attempts by row, and how many the filter leaves."""
-    mine = chosen.conditions(run)
-    total = session.scalar(select(func.count()).select_from(RunAttempt).where(*mine)) or 0
-    query = select(RunAttempt).where(*mine).order_by(RunAttempt.row_index, RunAttempt.run_index)
-    return [attempt_row(a) for a in session.scalars(query.limit(limit).offset(offset))], total
 
 
 def attempt_row(attempt: RunAttempt) -> dict[str, Any]:

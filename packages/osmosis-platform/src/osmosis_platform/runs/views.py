@@ -7,15 +7,17 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
+from pydantic import BeforeValidator
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 from starlette.convertors import Convertor, register_url_convertor
 
 from osmosis_platform.errors import NotFound
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.runs import listing, log_view, pages, samples, service
+from osmosis_platform.runs import attempt_list, listing, log_view, pages, samples, service
 from osmosis_platform.runs.facts import with_facts
 from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunMetric, RunSample
+from osmosis_platform.runs.wire import Index
 from osmosis_platform.web.pages import fragment, render
 from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep, page_at
 
@@ -60,6 +62,11 @@ PARTS = {
     "eval": ("actions", "summary", "results", "attempts"),
     "train": ("actions", "summary", "advice", "checkpoints", "metrics", "samples"),
 }
+
+
+def _empty_is_none(value: object) -> object:
+    """A number field that was left empty."""
+    return None if value == "" else value
 
 
 @router.get("/{workspace}/{room:room}")
@@ -114,19 +121,23 @@ def run_page(
     part: Literal["live", "charts"] | None = None,
     after: Annotated[int, Query(ge=0)] = 0,
     before: Annotated[int | None, Query(ge=1)] = None,
-    status: pages.AttemptStatus = "",
-    reward: pages.AttemptReward = "",
+    status: attempt_list.AttemptStatus = "",
+    reward: attempt_list.AttemptReward = "",
+    error: Annotated[str, Query(max_length=200)] = "",
+    q: Annotated[str, Query(max_length=200)] = "",
+    row: Annotated[Index | None, BeforeValidator(_empty_is_none)] = None,
+    sort: attempt_list.AttemptSort = "row",
     offset: Annotated[int, Query(ge=0)] = 0,
     step: Annotated[int | None, Query(ge=0)] = None,
 ) -> Response:
     """One run. `part=live` is what changed while it runs, with the log lines behind `after`; `part=charts` the points of its
-    charts. `before` shows older log lines; `status`, `reward` and `offset` choose the attempts of an evaluation, `step` the trajectories of a
-    training."""
+    charts. `before` shows older log lines; `status`, `reward`, `error`, `q`, `row`, `sort` and `offset` choose the attempts of an evaluation,
+    `step` the trajectories of a training."""
     with platform.database.read() as session:
         run = service.find_run(session, viewer.workspace_id, KIND[room], name_or_id)
         if part == "charts":
             return JSONResponse(_charts(session, run), headers={"Cache-Control": "no-store"})
-        chosen = pages.AttemptFilter(status, reward)
+        chosen = attempt_list.AttemptFilter(status, reward, error, q.strip(), row, sort)
         data = _run_data(session, viewer, run, chosen, offset) | _samples(session, run, step)
         if part == "live":
             lines = log_view.lines_after(session, run.id, after)
@@ -147,7 +158,7 @@ def run_page(
 
 
 def _run_data(
-    session: Session, viewer: Viewer, run: Run, chosen: pages.AttemptFilter, offset: int
+    session: Session, viewer: Viewer, run: Run, chosen: attempt_list.AttemptFilter, offset: int
 ) -> dict[str, Any]:
     """Everything of a run's page but its log."""
     points = select(func.count()).select_from(RunMetric).where(RunMetric.run_id == run.id)
@@ -159,14 +170,16 @@ def _run_data(
         "attempts": None,
         "attempts_page": None,
         "filter": None,
+        "error_types": [],
         "histogram": [],
     }
     if run.kind == "train":
         data["checkpoints"] = pages.checkpoints(session, run)
     else:
-        data["attempts"], total = pages.attempts(session, run, chosen, ATTEMPTS, offset)
+        data["attempts"], total = attempt_list.attempts(session, run, chosen, ATTEMPTS, offset)
         data["attempts_page"] = {"limit": ATTEMPTS, "offset": offset, "total": total}
-        data["filter"] = {"status": chosen.status, "reward": chosen.reward, "query": chosen.query()}
+        data["filter"] = {**asdict(chosen), "query": chosen.query()}
+        data["error_types"] = attempt_list.error_types(session, run)
         data["histogram"] = pages.reward_histogram(session, run)
     return data
 

@@ -76,6 +76,8 @@ def environment() -> Environment:
         duration=duration,
         number=number,
         significant=significant,
+        signed=signed,
+        pvalue=pvalue,
         percent=percent,
         count=count,
         tone=tone,
@@ -155,6 +157,21 @@ def number(value: float | None, digits: int = 2) -> str:
 def significant(value: float | None) -> str:
     """Four significant digits, or a dash."""
     return "–" if value is None else f"{value:.4g}"
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """The same with its sign, for differences: `+0.120`, `−0.050`, `0`."""
+    if value is None:
+        return "–"
+    text = f"{abs(value):.{digits}f}"
+    return "0" if value == 0 else ("+" if value > 0 else "−") + text
+
+
+def pvalue(value: float | None) -> str:
+    """A probability as tests report it: `0.012`, `< 0.001`."""
+    if value is None:
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def percent(value: float | None) -> str:
