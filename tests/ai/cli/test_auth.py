@@ -360,14 +360,20 @@ def test_an_expired_login_is_not_sent(osmosis, bare_workspace, ours):
     assert ours.requests == []
 
 
-def test_a_damaged_file_is_named_and_kept_aside_by_the_next_login(osmosis, bare_workspace, ours):
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [("{", "CREDENTIALS_PARSE_FAILED"), ('{"version": 3, "logins": []}', "CREDENTIALS_VERSION_CHANGED")],
+)
+def test_a_damaged_file_is_named_and_kept_aside_by_the_next_login(
+    osmosis, bare_workspace, ours, content, code
+):
     path = credentials_path()
     path.parent.mkdir(parents=True)
-    path.write_text("{")
-    assert osmosis("dataset", "list", "--json").error["code"] == "CREDENTIALS_PARSE_FAILED"
+    path.write_text(content)
+    assert osmosis("dataset", "list", "--json").error["code"] == code
     ours.on("GET", "/verify", VERIFIED)
     assert osmosis("auth", "login", "--token", "t", "--json").code == 0
-    assert path.with_name("credentials.json.bak").read_text() == "{"
+    assert path.with_name("credentials.json.bak").read_text() == content
     assert load_login(ours.url).token == "t"
 
 

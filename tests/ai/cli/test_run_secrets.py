@@ -111,6 +111,9 @@ def test_a_retry_of_a_stopped_run_goes_on(osmosis, workspace, platform):
     platform.on("POST", "/eval-runs/fox/retry", {**RETRIED, "retryable_samples": 0})
     message = osmosis("eval", "retry", "fox", "--yes", "--json").json["message"]
     assert message.endswith("is retried: what is missing is run.")
+    platform.routes.pop(("POST", "/eval-runs/fox/retry"))
+    platform.on("POST", "/eval-runs/fox/retry", {**RETRIED, "retryable_samples": 0, "status": "running"})
+    assert osmosis("eval", "retry", "fox", "--yes", "--json").json["message"].endswith("is running already.")
 
 
 def test_a_retry_is_asked_about(osmosis, workspace, platform):

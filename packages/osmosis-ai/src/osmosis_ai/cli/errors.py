@@ -32,6 +32,7 @@ ERROR_CODES = frozenset(
         "KEYRING_UNAVAILABLE",
         "TOKEN_NOT_FOUND",
         "CREDENTIALS_PARSE_FAILED",
+        "CREDENTIALS_VERSION_CHANGED",
     ]
 )
 

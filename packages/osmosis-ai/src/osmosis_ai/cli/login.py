@@ -114,7 +114,10 @@ def _hand_over(code: DeviceCode) -> None:
 def _save(url: str, token: str, account: Account, source: str, *, force: bool) -> OperationResult:
     damaged = set_aside_damaged_file()
     if damaged is not None:
-        warn("CREDENTIALS_PARSE_FAILED", f"The file of saved logins was damaged; it is kept as {damaged}.")
+        warn(
+            "CREDENTIALS_PARSE_FAILED",
+            f"The file of saved logins could not be used; it is kept as {damaged}.",
+        )
     try:
         old, in_keyring = _save_login(account.login(url, token))
     except CredentialsError:

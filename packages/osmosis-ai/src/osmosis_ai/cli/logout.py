@@ -17,7 +17,10 @@ def log_out(*, yes: bool) -> OperationResult:
     url = platform_url()
     damaged = set_aside_damaged_file()
     if damaged is not None:
-        warn("CREDENTIALS_PARSE_FAILED", f"The file of saved logins was damaged; it is kept as {damaged}.")
+        warn(
+            "CREDENTIALS_PARSE_FAILED",
+            f"The file of saved logins could not be used; it is kept as {damaged}.",
+        )
     env_token_set = environment_token() is not None
     login, unreadable = _load(url)
     if login is None and unreadable is None:

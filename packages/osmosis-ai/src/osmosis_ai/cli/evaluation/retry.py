@@ -31,13 +31,15 @@ def retry_run(name: str, secrets_file: str | None, *, yes: bool) -> OperationRes
     samples, url = answer.get("retryable_samples"), answer.get("platform_url")
     keys = ["id", "name", "status", "workflow_id", "retryable_samples", "platform_url"]
     shown = answer.get("name") or name
-    what = "what is missing is run"
+    what = "is retried: what is missing is run"
     if samples:
-        what = "1 sample is run again" if samples == 1 else f"{samples:,} samples are run again"
+        what = f"is retried: {samples:,} sample{' is' if samples == 1 else 's are'} run again"
+    elif answer.get("status") == "running":
+        what = "is running already"
     return OperationResult(
         "eval.retry",
         resource={**serializers.pick(answer, keys), **workspace.context},
-        message=f'Evaluation run "{shown}" is retried: {what}.',
+        message=f'Evaluation run "{shown}" {what}.',
         next_text=[
             f"Follow it with: osmosis eval info {shown} --watch",
             *([f"View: {url}"] if url else []),

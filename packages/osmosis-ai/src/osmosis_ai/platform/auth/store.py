@@ -16,6 +16,7 @@ from osmosis_ai.platform.urls import DEFAULT_PLATFORM_URL
 
 VERSION = 2
 PARSE_FAILED = "CREDENTIALS_PARSE_FAILED"
+VERSION_CHANGED = "CREDENTIALS_VERSION_CHANGED"
 # Where older clients kept a token in the keyring: one for all platforms, or under the address of the user.
 _OLD_KEYRING_ACCOUNT = "default"
 
@@ -134,7 +135,7 @@ def delete_login(platform_url: str) -> bool:
 
 
 def set_aside_damaged_file() -> Path | None:
-    """Rename a damaged file to ``credentials.json.bak[.N]`` so that a new login can be saved; None when it is sound.
+    """Rename a file that cannot be understood to ``credentials.json.bak[.N]`` so that a new login can be saved; None when it is sound.
 
     Raises:
         CredentialsError: it cannot be read at all.
@@ -142,7 +143,7 @@ def set_aside_damaged_file() -> Path | None:
     try:
         _read()
     except CredentialsError as error:
-        if error.code != PARSE_FAILED:
+        if error.code not in {PARSE_FAILED, VERSION_CHANGED}:
             raise
         path, number = credentials_path(), 0
         while (backup := path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")).exists():
@@ -179,6 +180,13 @@ def _read() -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
         if _is_flat(document):
             return {DEFAULT_PLATFORM_URL: document}
+        if _is_newer(document):
+            raise CredentialsError(
+                f"The file of saved logins is of a newer version of this program: {path}. Run 'osmosis upgrade', or "
+                "'osmosis auth login' to start a new one; the old file is kept beside it.",
+                code=VERSION_CHANGED,
+                details={"path": str(path)},
+            )
         platforms = document["platforms"]
         if document["version"] != VERSION or not isinstance(platforms, dict):
             raise ValueError("unknown layout")
@@ -203,6 +211,11 @@ def _is_flat(document: Any) -> bool:
     if not isinstance(document, dict) or "platforms" in document:
         return False
     return "access_token" in document or document.get("token_store") == "keyring"
+
+
+def _is_newer(document: Any) -> bool:
+    version = document.get("version") if isinstance(document, dict) else None
+    return isinstance(version, int) and version > VERSION
 
 
 def _remove_file() -> None:
