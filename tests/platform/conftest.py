@@ -118,6 +118,7 @@ class Workshop:
 
 @pytest.fixture
 def workshop(platform: Platform, town: Town, tmp_path: Path) -> Workshop:
+    from osmosis_ai.datasets.indexing import index_file
     from osmosis_platform.adapters.models import BaseModel
     from osmosis_platform.datasets.models import Dataset
     from osmosis_platform.rollouts.models import Rollout
@@ -140,7 +141,10 @@ def workshop(platform: Platform, town: Town, tmp_path: Path) -> Workshop:
     model_folder = tmp_path / "model"
     model_folder.mkdir()
     (model_folder / "config.json").write_text("{}")
-    rows = platform.blobs.put_bytes(b"rows of a dataset")
+    source = tmp_path / "sums.jsonl"
+    source.write_text("".join(f'{{"user_prompt": "{n} + 1", "ground_truth": "{n + 1}"}}\n' for n in range(4)))
+    index_file(source, tmp_path / "rows.parquet")
+    rows = platform.blobs.put_file(tmp_path / "rows.parquet")
     with platform.database.write() as session:
         dataset = Dataset(
             workspace_id=town.acme.id,

@@ -153,9 +153,22 @@ PAGES = {
     "GET /{workspace}": member(),
     "GET /{workspace}/events": member(query="seconds=0"),
     "GET /{workspace}/datasets": member(),
+    "POST /{workspace}/datasets": member(400, form={}),
+    "POST /{workspace}/datasets/uploads": member(400, form={"name": "x.txt", "size": "5"}),
+    "POST /{workspace}/datasets/{dataset_id}/complete": member(409, path={"dataset_id": "DATASET"}, form={}),
+    "POST /{workspace}/datasets/{dataset_id}/abort": member(path={"dataset_id": "DATASET"}, form={}),
+    "GET /{workspace}/datasets/bulk": member(query="action=delete&dataset=DATASET"),
+    "POST /{workspace}/datasets/bulk": member(form={"action": "delete", "dataset": "sums"}),
     "GET /{workspace}/datasets/{name_or_id}": member(path={"name_or_id": "sums"}),
     "GET /{workspace}/rollouts": member(),
     "GET /{workspace}/{room:room}": member(path={"room:room": "evaluation"}),
+    "GET /{workspace}/{room:room}/bulk": member(path={"room:room": "evaluation"}, query="action=delete&run=RUN"),
+    "POST /{workspace}/{room:room}/bulk": member(
+        path={"room:room": "training"}, form={"action": "delete", "run": "TRAINING"}
+    ),
+    "POST /{workspace}/{room:room}/{name_or_id}/rename": member(
+        303, path={"room:room": "training", **TRAINING}, form={"name": "renamed"}
+    ),
     "GET /{workspace}/{room:room}/new": member(path={"room:room": "evaluation"}),
     "POST /{workspace}/{room:room}/new": member(400, path={"room:room": "training"}, form={"config": ""}),
     "GET /{workspace}/{room:room}/{name_or_id}": member(path={"room:room": "evaluation", **RUN}),
@@ -241,7 +254,7 @@ class Stage:
         if row.json is not None:
             given["json"] = self.submit if row.json == "SUBMIT" else self.filled(who, row.json)
         if row.form is not None:
-            given["data"] = {**row.form, "csrf": self.csrf.get(who, "")}
+            given["data"] = {**self.filled(who, row.form), "csrf": self.csrf.get(who, "")}
         if label in GIT and who in self.tokens:
             given["auth"] = ("git", self.tokens[who])
         return self.clients[who].request(

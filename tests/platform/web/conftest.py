@@ -29,7 +29,7 @@ class Browser:
     def json(self, path: str) -> Any:
         return self.client.get(path, headers={"Accept": "application/json"}).json()
 
-    def post(self, path: str, *, html: bool = False, **form: str) -> httpx.Response:
+    def post(self, path: str, *, html: bool = False, **form: Any) -> httpx.Response:
         accept = "text/html" if html else "application/json"
         data = {"csrf": self.csrf, **form}
         return self.client.post(path, data=data, headers={"Accept": accept}, follow_redirects=False)

@@ -14,6 +14,7 @@ from osmosis_platform.audit import views as audit_views
 from osmosis_platform.benchmarks import api as benchmarks_api
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets import api as datasets_api
+from osmosis_platform.datasets import upload_views
 from osmosis_platform.datasets import views as datasets_views
 from osmosis_platform.dev_servers import api as dev_servers_api
 from osmosis_platform.evaluation import api as evaluation_api
@@ -31,6 +32,7 @@ from osmosis_platform.repositories import api as repositories_api
 from osmosis_platform.rollouts import api as rollouts_api
 from osmosis_platform.rollouts import views as rollouts_views
 from osmosis_platform.runs import api as runs_api
+from osmosis_platform.runs import manage_views as manage_run_views
 from osmosis_platform.runs import new_views as new_run_views
 from osmosis_platform.runs import views as runs_views
 from osmosis_platform.secrets import api as secrets_api
@@ -66,9 +68,11 @@ PAGES: tuple[APIRouter, ...] = (
     token_views.router,
     invite_views.router,
     workspaces_views.router,
+    upload_views.router,
     datasets_views.router,
     rollouts_views.router,
     new_run_views.router,
+    manage_run_views.router,
     runs_views.router,
     evaluation_compare_views.router,
     training_compare_views.router,

@@ -61,11 +61,16 @@ class RowReader:
         Raises IndexError for an index outside.
         """
         wanted = list(indices)
-        for index in wanted:
+        found = {index: row_from_cells(index, cells) for index, cells in self.cells(wanted).items()}
+        return [found[i] for i in wanted]
+
+    def cells(self, indices: Iterable[int]) -> dict[int, dict[str, str | None]]:
+        """The cells of the rows at `indices` as they were uploaded, by index and column. Raises IndexError for an index outside."""
+        pending = sorted(set(indices))
+        for index in pending:
             if not 0 <= index < len(self):
                 raise IndexError(f"row {index} is outside 0..{len(self) - 1} of {self.path}")
-        found: dict[int, DatasetRow] = {}
-        pending = sorted(set(wanted))
+        found: dict[int, dict[str, str | None]] = {}
         for group in range(self._file.num_row_groups):
             first, after = self._starts[group], self._starts[group + 1]
             here = [i for i in pending if first <= i < after]
@@ -73,9 +78,8 @@ class RowReader:
                 continue
             table = self._file.read_row_group(group, columns=["row_index", *COLUMNS])
             for cells in table.take([i - first for i in here]).to_pylist():
-                index = cells.pop("row_index")
-                found[index] = row_from_cells(index, cells)
-        return [found[i] for i in wanted]
+                found[cells.pop("row_index")] = cells
+        return found
 
     def close(self) -> None:
         """Close the file."""

@@ -53,7 +53,8 @@ def _body(
     return service.body(dataset, creator.name if creator else None, url, preview=preview)
 
 
-def _upload_body(platform: Platform, upload: Upload) -> dict[str, Any]:
+def upload_body(platform: Platform, upload: Upload) -> dict[str, Any]:
+    """Where the bytes of an upload go, and which parts of it are there."""
     sizes = plan_parts(upload.size, upload.part_size)
     body: dict[str, Any] = {
         "method": upload.method,
@@ -90,7 +91,7 @@ def create_dataset(body: CreateDataset, platform: PlatformDep, scope: Scope) -> 
             extension=body.extension,
             overwrite_id=body.overwrite_dataset_id,
         )
-        return {**_body(session, platform, scope, dataset), "upload": _upload_body(platform, upload)}
+        return {**_body(session, platform, scope, dataset), "upload": upload_body(platform, upload)}
 
 
 @router.get("")

@@ -19,6 +19,7 @@ from osmosis_platform.audit.service import record
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound
+from osmosis_platform.runs.models import TERMINAL, Run
 from osmosis_platform.runs.service import log as add_log
 from osmosis_platform.storage.blobs import record_blob
 from osmosis_platform.storage.models import Upload
@@ -122,6 +123,12 @@ def _holder(session: Session, workspace_id: str, name: str) -> Dataset | None:
     )
 
 
+def holder_id(session: Session, workspace_id: str, name: str) -> str | None:
+    """The id of the dataset that has this name, if there is one."""
+    found = _holder(session, workspace_id, name)
+    return found.id if found else None
+
+
 def _gives_way(dataset: Dataset, user: User, overwrite_id: str | None) -> bool:
     if dataset.status in ("error", "cancelled"):
         return True
@@ -213,6 +220,25 @@ def abort(session: Session, platform: Platform, dataset: Dataset) -> None:
         dataset.status, upload.status = "cancelled", "aborted"
         add_log(session, dataset.id, "Upload cancelled", level="warning", step="upload")
         platform.parts.discard(upload.id)
+
+
+def why_not_deleted(session: Session, dataset: Dataset) -> str | None:
+    """What keeps a dataset from being deleted: it is being checked, or a run that is not over reads it."""
+    if dataset.status in ("pending", "processing"):
+        return f"Dataset {dataset.name} is being checked. Wait for that to end."
+    name = session.scalar(
+        select(Run.name).where(Run.dataset_id == dataset.id, Run.status.not_in(TERMINAL)).limit(1)
+    )
+    return f"Run {name} uses dataset {dataset.name}. Stop it or wait for it." if name is not None else None
+
+
+def delete(session: Session, platform: Platform, dataset: Dataset, *, by: User) -> None:
+    """Take a dataset away; runs that used it keep their results, and bytes in the blob store stay. Raises Conflict."""
+    reason = why_not_deleted(session, dataset)
+    if reason is not None:
+        raise Conflict(reason, code="DATASET_IN_USE")
+    _retire(session, platform, dataset)
+    record(session, "dataset.delete", dataset.name, user_id=by.id, workspace_id=dataset.workspace_id)
 
 
 def process(platform: Platform, dataset_id: str) -> None:

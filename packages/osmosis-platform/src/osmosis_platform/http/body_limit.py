@@ -1,4 +1,4 @@
-"""Bodies that are read into memory at once are small. What is large is streamed: uploads, blobs, pushes."""
+"""Bodies that are read before anybody looks who sent them are small. What is large is streamed: uploads, blobs, pushes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from osmosis_platform.errors import PlatformError
 from osmosis_platform.http.errors import error_response
 
 MAX_BODY_BYTES = 16 * 1024**2
-_IN_MEMORY = ("application/json", "application/x-www-form-urlencoded")
+_LIMITED = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 _TEXT = f"The body of this request is larger than {MAX_BODY_BYTES // 1024**2} MiB."
 
 
@@ -26,7 +26,7 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        if not headers.get("content-type", "").lower().startswith(_IN_MEMORY):
+        if not headers.get("content-type", "").lower().startswith(_LIMITED):
             await self.app(scope, receive, send)
             return
         length = headers.get("content-length", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Table, delete, func, or_, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import User
@@ -15,7 +15,7 @@ from osmosis_platform.audit.service import record
 from osmosis_platform.compute.plan import run_folder
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
-from osmosis_platform.db.models import metadata
+from osmosis_platform.db.belongings import belongings
 from osmosis_platform.dev_servers.models import LIVE, DevServer
 from osmosis_platform.errors import Conflict, InvalidInput
 from osmosis_platform.repositories.models import Repository, SyncEvent
@@ -72,27 +72,13 @@ def delete_workspace(session: Session, workspace: Workspace, typed: str, *, by: 
     )
     name = workspace.name
     session.expunge_all()
-    for table, condition in reversed(_belongings(workspace.id)):
+    everything = belongings(
+        Workspace.metadata.tables["workspaces"], workspace.id, leave=[AuditEvent.__tablename__]
+    )
+    for table, condition in reversed(everything):
         session.execute(delete(table).where(condition))
     record(session, "workspace.delete", name, user_id=by.id, id=workspace.id)
     return leftovers
-
-
-def _belongings(workspace_id: str) -> list[tuple[Table, ColumnElement[bool]]]:
-    """Every table with rows of the workspace, parents first, and which rows: found by following foreign keys."""
-    root = metadata.tables["workspaces"]
-    found: dict[Table, ColumnElement[bool]] = {root: root.c.id == workspace_id}
-    for table in metadata.sorted_tables:
-        if table is root or table.name == AuditEvent.__tablename__:
-            continue
-        owners = [
-            key.parent.in_(select(key.column).where(found[key.column.table]))
-            for key in table.foreign_keys
-            if key.column.table in found
-        ]
-        if owners:
-            found[table] = or_(*owners)
-    return list(found.items())
 
 
 def _check_idle(session: Session, workspace_id: str) -> None:
