@@ -164,7 +164,7 @@ PAGES = {
     "GET /{workspace}/{room:room}": member(path={"room:room": "evaluation"}),
     "GET /{workspace}/{room:room}/bulk": member(path={"room:room": "evaluation"}, query="action=delete&run=RUN"),
     "POST /{workspace}/{room:room}/bulk": member(
-        path={"room:room": "training"}, form={"action": "delete", "run": "TRAINING"}
+        303, path={"room:room": "training"}, form={"action": "stop", "run": "TRAINING"}
     ),
     "POST /{workspace}/{room:room}/{name_or_id}/rename": member(
         303, path={"room:room": "training", **TRAINING}, form={"name": "renamed"}
