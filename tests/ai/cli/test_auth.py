@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from osmosis_ai import __version__
-from osmosis_ai.cli.clipboard import copy_text
+from osmosis_ai.cli.output.clipboard import copy_text
 from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.auth.device import authorize, wait_for_token
 from osmosis_ai.platform.auth.store import Login, credentials_path, load_login, save_login

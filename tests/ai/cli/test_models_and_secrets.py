@@ -136,6 +136,21 @@ def test_model_info_of_a_model_that_is_not_deployed(osmosis, workspace, platform
     assert "curl" not in text
 
 
+def test_model_info_of_a_base_model(osmosis, workspace, platform, context):
+    price = {"inference_input_usd_per_million_tokens": 0.5}
+    more = {"namespace": "osmosis", "hf_url": None, "parameters": 850_000, "context_window": 2048}
+    platform.on("GET", "/models/base/osmosis%2Ftiny", BASE | more | price)
+    data = osmosis("model", "info", "osmosis/tiny", "--json").json["data"]
+    assert set(data) == {"base_model", "platform_url", *context}
+    assert data["base_model"] == {key: BASE[key] for key in set(BASE) - {"x"}} | more | price
+    assert platform.calls() == ["GET /models/osmosis%2Ftiny", "GET /models/base/osmosis%2Ftiny"]
+    text = osmosis("model", "info", "osmosis/tiny", "--plain").out
+    assert "Parameters: 850,000" in text
+    assert "Input Price: $0.5 per million tokens" in text
+    error = osmosis("model", "info", "none", "--json").error
+    assert (error["code"], error["message"]) == ("NOT_FOUND", "no route GET /models/none")
+
+
 @pytest.mark.parametrize("action", ["deploy", "undeploy"])
 def test_deploy_and_undeploy(osmosis, workspace, platform, context, action):
     platform.on(

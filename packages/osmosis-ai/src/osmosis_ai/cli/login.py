@@ -104,7 +104,7 @@ def _hand_over(code: DeviceCode) -> None:
         return
     import webbrowser
 
-    from osmosis_ai.cli.clipboard import copy_text
+    from osmosis_ai.cli.output.clipboard import copy_text
 
     if copy_text(code.user_code):
         notice("The code is in the clipboard.")

@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from osmosis_ai.cli import serializers
+from osmosis_ai.cli.base_models import base_model_detail, find_base_model
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
@@ -19,6 +20,7 @@ from osmosis_ai.cli.output.results import (
 )
 from osmosis_ai.cli.paging import Page, check_limit, fetch
 from osmosis_ai.cli.workspace import open_workspace
+from osmosis_ai.platform.errors import PlatformError
 from osmosis_ai.platform.urls import inference_url
 
 _BASE_COLUMNS = [
@@ -90,12 +92,18 @@ def list_models(kind: str, limit: int, everything: bool) -> Result:
 
 
 def model_info(name: str) -> DetailResult:
-    """One LoRA model; when it is deployed, how to call it."""
+    """One LoRA model; when it is deployed, how to call it. Without a LoRA model of the name the base model."""
     workspace = open_workspace()
     from osmosis_ai.platform.api.client import segment
 
     with workspace.client as client, status("Fetching model..."):
-        found = client.get(f"/models/{segment(name)}")
+        try:
+            found = client.get(f"/models/{segment(name)}")
+        except PlatformError as error:
+            base = find_base_model(client, name) if error.status_code == 404 else None
+            if base is None:
+                raise
+            return base_model_detail(base, workspace.context)
     shown = serializers.lora_model(found)
     shown |= serializers.pick(found, ["hf_upload_status", "hf_url", "uploaded_by", "inference_model"])
     url = found.get("platform_url")

@@ -75,7 +75,7 @@ def _answer(prompt: str, default: bool) -> bool:
 def _line(prompt: str, *, hidden: bool = False) -> str | None:
     """One line of the user; None after Esc."""
     if find_spec("termios") is not None:
-        from osmosis_ai.cli.keyboard import typed_line
+        from osmosis_ai.cli.output.keyboard import typed_line
 
         return typed_line(prompt, hidden=hidden)
     import click

@@ -27,7 +27,7 @@ def list_(kind: str, limit: int, everything: bool) -> Result:
 @app.command("info")
 @LORA_MODEL
 def info(lora_model_name: str) -> Result:
-    """Show a LoRA model."""
+    """Show a LoRA model, or a base model."""
     from osmosis_ai.cli.models import model_info
 
     return model_info(lora_model_name)
