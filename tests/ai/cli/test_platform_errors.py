@@ -105,7 +105,9 @@ def test_scope_errors_are_explained(osmosis, workspace, platform, code, fragment
 
 
 def test_426_has_a_text_of_its_own(osmosis, workspace, platform):
-    assert "osmosis upgrade" in fail(osmosis, platform, 426, {"status": "unsupported"})["message"]
+    message = fail(osmosis, platform, 426, {"status": "unsupported"})["message"]
+    assert message.startswith("Upgrade required")
+    assert "osmosis upgrade" in message
 
 
 @pytest.mark.parametrize("content", [b"[]", b"nonsense", b'"x"'])

@@ -170,6 +170,7 @@ def test_old_clients_are_told(
     if status == 426:
         assert set(answer.json()) == {"status", "message"}
         assert answer.json()["status"] == "unsupported"
+        assert answer.json()["message"].startswith("Upgrade required: ")
     if signal:
         text = answer.headers["x-osmosis-version-message"]
         assert text.isascii()

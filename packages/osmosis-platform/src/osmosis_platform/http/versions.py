@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from packaging.version import InvalidVersion, Version
 from starlette.datastructures import MutableHeaders
 
-UPGRADE = 'Upgrade with: pip install --upgrade "osmosis-ai"'
+UPGRADE = "Run: osmosis upgrade"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class VersionPolicy:
         except InvalidVersion:
             return CURRENT
         if self.minimum is not None and version < self.minimum:
-            text = f"Osmosis CLI {version} is not supported by this platform, which needs {self.minimum} or newer. {UPGRADE}"
+            text = (
+                f"Upgrade required: Osmosis CLI {version} is not supported by this platform, which needs {self.minimum} or newer. "
+                f"{UPGRADE}"
+            )
             return Signal(refusal=JSONResponse({"status": "unsupported", "message": text}, status_code=426))
         if self.deprecated is not None and version <= self.deprecated:
             text = f"Osmosis CLI {version} will stop working with this platform. {UPGRADE}"

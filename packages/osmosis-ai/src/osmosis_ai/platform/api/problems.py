@@ -36,7 +36,9 @@ _SCOPE_ALIASES = {
     "GIT_SCOPE_HEADER_INVALID": "GIT_SCOPE_INVALID",
 }
 _MISSING_SECRETS = re.compile(r"Secret\(s\) not found: ([^\n]+)")
-UPGRADE_TEXT = "This version of the command line is no longer supported. Run 'osmosis upgrade'."
+UPGRADE_TEXT = (
+    "Upgrade required: this version of the command line is no longer supported. Run 'osmosis upgrade'."
+)
 
 
 def platform_problem(status: int, body: Any, raw: str, source: Source | None) -> PlatformError:
