@@ -178,7 +178,7 @@ async def test_a_loss_that_is_not_finite_skips_the_step_and_three_in_a_row_fail(
 
 
 async def test_checkpoints_every_few_steps_and_at_the_end(make_run: MakeRun) -> None:
-    run = make_run(checkpoints={"checkpoint_save_freq": 3})
+    run = make_run(checkpoints={"checkpoint_save_freq": 3, "eval_interval": 50})
     await train(run)
     made = events(run, "checkpoint")
     assert [(event["step"], event["final"]) for event in made] == [(3, False), (4, True)]
@@ -193,6 +193,58 @@ async def test_the_best_validation_reward_is_noted(make_run: MakeRun) -> None:
     best = json.loads((run.checkpoints / "best.json").read_text())
     assert best["validation_reward"] == max(rewards.values())
     assert rewards[best["step"]] == best["validation_reward"]
+
+
+def best_at_step_3(key: AttemptKey, dice: random.Random) -> tuple[str, bool, float | None]:
+    if key.phase == "eval":
+        return "graded", False, {0: 0.1, 1: 0.2, 2: 0.3, 3: 0.9, 4: 0.4, 5: 0.5}[key.step]
+    return "graded", False, dice.random()
+
+
+async def test_the_best_checkpoint_is_kept_and_published_at_the_end(make_run: MakeRun) -> None:
+    run = make_run(
+        advanced={"max_steps": 5, "keep_checkpoints": 1},
+        checkpoints={"eval_interval": 1, "checkpoint_save_freq": 2},
+    )
+    run.run_attempt.fate = best_at_step_3
+    adapters: dict[int, str] = {}
+    publish = run.engine.publish
+
+    async def noted() -> int:
+        version: int = await publish()
+        adapters[version] = run.engine.adapter
+        return version
+
+    run.engine.publish = noted
+    await train(run)
+    made = events(run, "checkpoint")
+    assert [(event["step"], event["final"]) for event in made] == [
+        (2, False),
+        (4, False),
+        (3, False),
+        (5, True),
+    ]
+    rewards = values(run, "rollout/raw_reward")
+    assert [event["reward"] for event in made] == [rewards[event["step"]] for event in made]
+    # The newest and the best; the others were sent, and their folders are gone.
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["best.json", "step-3", "step-5"]
+    assert (run.checkpoints / "step-3" / "adapter.txt").read_text() == adapters[3]
+    assert json.loads((run.checkpoints / "best.json").read_text())["step"] == 3
+
+
+async def test_a_stopped_run_publishes_its_best_checkpoint_too(make_run: MakeRun) -> None:
+    run = make_run(advanced={"max_steps": 50}, checkpoints={"eval_interval": 1, "checkpoint_save_freq": 50})
+
+    def fate(key: AttemptKey, dice: random.Random) -> tuple[str, bool, float | None]:
+        if key.step == 5 and key.phase == "train":
+            run.stop.request("the test asked for it")
+        return best_at_step_3(key, dice)
+
+    run.run_attempt.fate = fate
+    with pytest.raises(StoppedError):
+        await train(run)
+    made = [(event["step"], event["final"]) for event in events(run, "checkpoint")]
+    assert made == [(3, False), (4, True)]
 
 
 async def test_only_the_last_two_states_are_kept_and_journals_they_cover_are_dropped(

@@ -103,6 +103,7 @@ def test_the_objective_carries_every_knob() -> None:
 def test_what_shapes_the_numbers_is_told_from_what_does_not() -> None:
     calm = settings().shaping()
     assert settings(advanced={"max_concurrent_rollouts": 3, "torch_threads": 4}).shaping() == calm
+    assert settings(advanced={"keep_checkpoints": 2}).shaping() == calm
     assert settings(advanced={"seed": 1}).shaping() != calm
     assert settings(sampling={"rollout_top_p": 0.9}).shaping() != calm
 

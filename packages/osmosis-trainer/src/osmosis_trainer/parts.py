@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from osmosis_trainer.engines.protocol import Engine
 from osmosis_trainer.errors import StateError
 from osmosis_trainer.report import Report
 from osmosis_trainer.settings import RunSettings
+from osmosis_trainer.state.disk import with_room
 from osmosis_trainer.state.run_state import StateStore
 
 
@@ -42,6 +44,14 @@ class Parts:
     @property
     def states(self) -> StateStore:
         return StateStore(self.work_dir / "state")
+
+    async def with_room[Result](self, what: str, write: Callable[[], Awaitable[Result]]) -> Result:
+        """Await `write()`, which writes `what`; waits while the disk is full (`state.disk.with_room`)."""
+
+        def log(text: str) -> None:
+            self.report.log(text, level="error")
+
+        return await with_room(write, what=what, folder=self.work_dir, stop=self.stop, log=log)
 
     def collector(self, journal: Journal, *, replay: bool = False) -> Collector:
         """A collector that writes to `journal`, or with `replay` only reads what finished before."""

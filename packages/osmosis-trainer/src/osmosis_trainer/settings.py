@@ -71,6 +71,7 @@ class AdvancedSection(_Section):
     tokens_per_micro_batch: Positive = 16384
     refill_limit: Annotated[int, Field(ge=0)] = 3
     max_staleness: Annotated[int, Field(ge=0, le=1)] = 0
+    keep_checkpoints: Positive | None = None
     max_concurrent_rollouts: Positive | None = None
     torch_threads: Positive | None = None
     mask_truncated: bool = True
@@ -90,8 +91,9 @@ class AdvancedSection(_Section):
     package_index: bool = False  # for the process that prepares the rollout's environment; not used here
 
 
-# Options of [advanced] that may change while a run is interrupted: they leave the numbers alone.
+# Options that may change while a run is interrupted: they leave the numbers alone.
 NEUTRAL = (
+    "keep_checkpoints",
     "max_concurrent_rollouts",
     "torch_threads",
     "package_index",
@@ -172,8 +174,10 @@ class RunSettings(_Section):
     def shaping(self) -> dict[str, dict[str, Any]]:
         """Every setting that shapes the numbers of a run, by section; a resumed run must have the same ones."""
         content: dict[str, dict[str, Any]] = self.model_dump(mode="json")
-        advanced = {name: value for name, value in content["advanced"].items() if name not in NEUTRAL}
-        return content | {"advanced": advanced}
+        return {
+            section: {name: value for name, value in values.items() if name not in NEUTRAL}
+            for section, values in content.items()
+        }
 
     def warnings(self) -> list[str]:
         """What a user should know about these settings although they are allowed."""

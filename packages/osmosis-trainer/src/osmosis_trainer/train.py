@@ -14,20 +14,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from osmosis_trainer.advice import Advisor
-from osmosis_trainer.collect.batch import Batch, make_batch
+from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.gathered import Gathered
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.collect.health import HealthWindow, StepHealth
 from osmosis_trainer.collect.journal import Journal, drop_journals
 from osmosis_trainer.collect.stop import StoppedError
 from osmosis_trainer.evaluation import evaluate
+from osmosis_trainer.gather import collect
 from osmosis_trainer.learn import accumulate, score, update, use_scores
-from osmosis_trainer.learner.advantages import group_advantages
 from osmosis_trainer.metrics import Stopwatch, ledger_metrics, performance, rollout_metrics
 from osmosis_trainer.overlap import side_by_side
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import step_line
-from osmosis_trainer.state.checkpoint import write_checkpoint
+from osmosis_trainer.state.checkpoint import (
+    drop_checkpoints,
+    is_unpublished,
+    read_checkpoint,
+    write_checkpoint,
+)
 from osmosis_trainer.state.resume import Beginning, begin
 from osmosis_trainer.state.run_state import RunState
 from osmosis_trainer.worker import run_worker
@@ -84,7 +89,7 @@ class Training:
         for warning in parts.settings.warnings():
             parts.report.log(warning, level="warning", step="init")
         with Journal(parts.journals, 0) as journal:
-            parts.report.metrics(0, await evaluate(parts, state, 0, split.validation, journal, Stopwatch()))
+            parts.report.metrics(0, await self.evaluate(0, journal, Stopwatch()))
         await parts.report.flush()
         await self.save(0)
 
@@ -97,24 +102,23 @@ class Training:
         with gathered.journal as journal:
             health = HealthWindow.load(state.health)
             health.add(StepHealth.of(groups), last_step=last)
-            values = rollout_metrics(groups, parts.engine.policy_version) | ledger_metrics(
-                gathered.batch.ledger
-            )
+            values = rollout_metrics(groups, parts.engine.policy_version)
+            values |= ledger_metrics(gathered.batch.ledger)
             learning = accumulate(parts, step, gathered.batch, watch)
             if settings.advanced.max_staleness and not last:
-                gradient, ahead = await side_by_side(learning, self.collect(step + 1), watch)
+                collecting = collect(parts, self.start.order, step + 1)
+                gradient, ahead = await side_by_side(learning, collecting, watch)
                 self._ahead = ahead
                 await score(parts, ahead)
             else:
                 gradient = await learning
             values |= await update(parts, state, gathered, gradient, watch)
             if last or step % settings.checkpoints.eval_interval == 0:
-                values |= await evaluate(parts, state, step, self.start.split.validation, journal, watch)
+                values |= await self.evaluate(step, journal, watch)
         state.health, state.reward = health.dump(), values.get("rollout/raw_reward")
         state.examples_processed += sum(len(group.samples) for group in groups)
-        if last or step % settings.checkpoints.checkpoint_save_freq == 0:
-            with watch.part("checkpoint"):
-                await self.checkpoint(step, final=last)
+        with watch.part("checkpoint"):
+            await self.checkpoints(step, last=last)
         self.advise(step, values)
         values |= performance(groups, gathered.batch, watch, self._save_s)
         await self.tell(step, groups, gathered.batch, values)
@@ -123,53 +127,62 @@ class Training:
     async def gathered(self, step: int, watch: Stopwatch) -> Gathered:
         """The rollouts of a step: collected ahead, in this process or before it was killed, or now."""
         found, self._ahead = self._ahead, None
-        if found is None and self.state.ahead_version is not None:
-            found = await self.collect(step, finished_by=self.state.ahead_version)
+        order, version = self.start.order, self.state.ahead_version
+        if found is None and version is not None:
+            found = await collect(self.parts, order, step, finished_by=version)
             if self.start.scores is not None:
                 use_scores(found, self.start.scores)
         if found is None:
             with watch.part("wait"):
-                found = await self.collect(step)
+                found = await collect(self.parts, order, step)
         watch.add("sample", found.seconds)
         return found
 
-    async def collect(self, step: int, *, finished_by: int | None = None) -> Gathered:
-        """The prompt groups of a step, refilled, and the rows they give. `finished_by`: the policy version that sampled all
-        of it before; it is read from the journal alone."""
-        began, order, settings = time.perf_counter(), self.start.order, self.parts.settings
-        position, digest = order.position, order.digest()
-        version = self.parts.engine.policy_version if finished_by is None else finished_by
-        journal = Journal(self.parts.journals, step)
-        try:
-            groups = await self.parts.collector(journal, replay=finished_by is not None).step(
-                step,
-                order,
-                batch=settings.training.rollout_batch_size,
-                samples=settings.training.n_samples_per_prompt,
-                refill_limit=settings.advanced.refill_limit,
-            )
-            batch = self.batch(groups, version)
-        except BaseException:
-            journal.close()
-            raise
-        return Gathered(step, journal, groups, batch, version, position, digest, time.perf_counter() - began)
+    async def evaluate(self, step: int, journal: Journal, watch: Stopwatch) -> dict[str, float]:
+        """Measure the validation rows; again, from where it was, when the disk was full meanwhile."""
+        rows = self.start.split.validation
+        return await self.parts.with_room(
+            f"the evaluation of step {step}",
+            lambda: evaluate(self.parts, self.state, step, rows, journal, watch),
+        )
 
-    def batch(self, groups: Sequence[PromptGroup], version: int) -> Batch:
-        """The rows that the groups give to train on; only tokens of policy `version` count."""
-        advanced = self.parts.settings.advanced
-        return make_batch(
-            groups,
-            lambda rewards: group_advantages(rewards, scale_rewards=advanced.scale_rewards),
-            mask_truncated=advanced.mask_truncated,
-            oldest_version=version,
-            max_row_tokens=self.parts.engine.max_context,
+    async def checkpoints(self, step: int, *, last: bool) -> None:
+        """Publish the adapter when it is due, and keep the best one: it is published with the last."""
+        save_freq, state = self.parts.settings.checkpoints.checkpoint_save_freq, self.state
+        best = int(state.best["step"]) if state.best else 0
+        if last and is_unpublished(best, step, save_freq):
+            await self.publish_best(best)
+        if last or step % save_freq == 0:
+            await self.checkpoint(step, final=last)
+        elif step == best:
+            await self.write_checkpoint(step)
+        if state.best and step == best and state.reward is not None:
+            state.best["training_reward"] = state.reward
+        drop_checkpoints(
+            self.parts.checkpoints, self.parts.settings.advanced.keep_checkpoints, keep_also=best
         )
 
     async def checkpoint(self, step: int, *, final: bool) -> None:
         """Write and publish the adapter as it is after `step`."""
-        checkpoint = await write_checkpoint(self.parts.checkpoints, step, self.parts.engine)
+        await self.write_checkpoint(step)
+        checkpoint = read_checkpoint(self.parts.checkpoints, step)
         await self.parts.report.checkpoint(checkpoint, self.state.reward, final=final)
         self.state.last_checkpoint = step
+
+    async def write_checkpoint(self, step: int) -> None:
+        """Write the adapter as it is after `step`."""
+        parts = self.parts
+        await parts.with_room(
+            f"the checkpoint of step {step}", lambda: write_checkpoint(parts.checkpoints, step, parts.engine)
+        )
+
+    async def publish_best(self, step: int) -> None:
+        """Publish the adapter with the best validation reward, written after that step, where it is not published yet."""
+        if not (self.parts.checkpoints / f"step-{step}").exists():
+            return  # the state is of a version that did not keep it
+        checkpoint = read_checkpoint(self.parts.checkpoints, step)
+        reward = (self.state.best or {}).get("training_reward")
+        await self.parts.report.checkpoint(checkpoint, reward, final=False)
 
     def advise(self, step: int, values: dict[str, float]) -> None:
         """Log early warning signs."""
@@ -197,7 +210,10 @@ class Training:
         state.position = ahead.position if ahead else order.position
         state.order_digest = ahead.order_digest if ahead else order.digest()
         state.ahead_version = ahead.version if ahead else None
-        await parts.states.save(state, parts.engine, ahead.scores if ahead else None)
+        scores = ahead.scores if ahead else None
+        await parts.with_room(
+            f"the state of step {step}", lambda: parts.states.save(state, parts.engine, scores)
+        )
         drop_journals(parts.journals, before=step)
         self._save_s = time.perf_counter() - began
 
@@ -207,6 +223,9 @@ class Training:
         self.parts.report.log(
             f"stopping after step {state.step}/{state.total_steps}: {self.parts.stop.reason}"
         )
+        best = int(state.best["step"]) if state.best else 0
+        if is_unpublished(best, state.step, self.parts.settings.checkpoints.checkpoint_save_freq):
+            await self.publish_best(best)
         if state.step > max(state.last_checkpoint, 0):
             await self.checkpoint(state.step, final=True)
         self.progress("finalize")

@@ -168,6 +168,14 @@ TRAINING_ADVANCED = (
         1,
     ),
     Key(
+        "keep_checkpoints",
+        "int",
+        None,
+        "Newest checkpoint folders kept by the trainer, beside the best; without it all",
+        1,
+        1_000_000,
+    ),
+    Key(
         "max_concurrent_rollouts",
         "int",
         None,

@@ -32,19 +32,24 @@ class Journal:
         content = self.path.read_bytes() if self.path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         self.finished = self._read(whole)
-        self._file = self.path.open("ab")
+        # Unbuffered: after a failed write nothing is left to be written later.
+        self._file = self.path.open("ab", buffering=0)
         if len(whole) < len(content):
             self._file.truncate(len(whole))
         _sync_folder(folder)
 
     def append(self, attempt: Attempt) -> None:
-        """Write and fsync one attempt; a key that is already there raises ValueError."""
+        """Write and fsync one attempt; a key that is already there raises ValueError.
+
+        When the write fails the file is as it was before, and the attempt may be appended again.
+        """
         if attempt.key in self.finished:
             raise ValueError(f"{self.path}: attempt {attempt.key} is already finished")
-        end = self._file.tell()
+        end = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(_ATTEMPT.dump_json(attempt) + b"\n")
-            self._file.flush()
+            left = memoryview(_ATTEMPT.dump_json(attempt) + b"\n")
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError:
             self._file.truncate(end)

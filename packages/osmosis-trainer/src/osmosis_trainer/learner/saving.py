@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -26,7 +27,10 @@ def save(learner: Learner, folder: Path, extra: dict[str, Any]) -> None:
     """Write everything an exact resume needs to `folder`, replacing what was there. `extra` must be JSON."""
     with atomic_folder(folder) as draft:
         export(learner.model, draft)
-        torch.save(learner.optimizer.state_dict(), draft / _OPTIMIZER)
+        content = io.BytesIO()
+        torch.save(learner.optimizer.state_dict(), content)
+        # Written by Python: torch's own writer hides what the system says when it fails.
+        (draft / _OPTIMIZER).write_bytes(content.getbuffer())
         state = {"format": _FORMAT, "parameters": list(learner.parameters), **extra}
         (draft / _STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,11 @@ class Checkpoint:
     tar: bytes
 
 
-async def write_checkpoint(parent: Path, step: int, engine: Engine) -> Checkpoint:
+async def write_checkpoint(parent: Path, step: int, engine: Engine) -> None:
     """Export the current adapter to `<parent>/step-<step>`; an existing one of that step is replaced."""
     folder = parent / f"step-{step}"
     async with atomic_folder(folder) as draft:
         await engine.export_adapter(draft)
-    return read_checkpoint(parent, step)
 
 
 def read_checkpoint(parent: Path, step: int) -> Checkpoint:
@@ -33,6 +33,19 @@ def read_checkpoint(parent: Path, step: int) -> Checkpoint:
     folder = parent / f"step-{step}"
     verify(folder)
     return Checkpoint(step, folder, pack(folder))
+
+
+def is_unpublished(best: int, step: int, save_freq: int) -> bool:
+    """Whether the best checkpoint is not among those published every `save_freq` steps up to the final one of `step`."""
+    return 0 < best < step and best % save_freq != 0
+
+
+def drop_checkpoints(parent: Path, keep: int | None, *, keep_also: int) -> None:
+    """Delete all but the newest `keep` checkpoint folders and that of step `keep_also`; None keeps all."""
+    steps = sorted(int(path.name.removeprefix("step-")) for path in parent.glob("step-*"))
+    for step in steps[: -keep if keep else 0]:
+        if step != keep_also:
+            shutil.rmtree(parent / f"step-{step}")
 
 
 def pack(folder: Path) -> bytes:

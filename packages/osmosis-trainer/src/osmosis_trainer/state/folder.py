@@ -29,10 +29,10 @@ async def atomic_folder(target: Path) -> AsyncGenerator[Path]:
     draft.mkdir()
     try:
         yield draft
+        _seal(draft)
     except BaseException:
         shutil.rmtree(draft)
         raise
-    _seal(draft)
     if target.exists():
         target.rename(target.parent / f".{target.name}.old")
     draft.rename(target)

@@ -44,7 +44,6 @@ _ADVANCED_1 = (
     "max_completion_tokens",
     "engine",
 )
-_CHECKPOINTS_1 = ("eval_interval", "checkpoint_save_freq")
 
 Sections = dict[str, dict[str, Any]]
 
@@ -97,10 +96,7 @@ def require_same(folder: Path, saved: Sections, settings: RunSettings) -> None:
 
 def _from_1(path: Path, content: dict[str, Any], settings: RunSettings) -> None:
     now = settings.shaping()
-    known = now | {
-        "advanced": {name: now["advanced"][name] for name in _ADVANCED_1},
-        "checkpoints": {name: now["checkpoints"][name] for name in _CHECKPOINTS_1},
-    }
+    known = now | {"advanced": {name: now["advanced"][name] for name in _ADVANCED_1}}
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     if content.pop("config_digest", None) != digest:
         raise ForeignStateError(
