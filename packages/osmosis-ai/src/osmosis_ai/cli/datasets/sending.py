@@ -1,4 +1,4 @@
-"""Sending the bytes of a dataset: in one request, or in parts of which several travel at a time."""
+"""Sending the bytes of a dataset: in one request, or in parts of which, in large files, several travel at a time."""
 
 import math
 import threading
@@ -15,6 +15,8 @@ from osmosis_ai.platform.api.transfer import range_sha256, transfer_client, uplo
 from osmosis_ai.platform.errors import PlatformError, TransferError
 
 WORKERS = 4
+# Smaller files travel part by part, in order: several connections would only cost time.
+_PARALLEL_FROM_BYTES = 64 * 1024 * 1024
 _PART_TIMEOUT_S = 300.0
 _MEBIBYTE = 1024 * 1024
 
@@ -93,7 +95,8 @@ def _send_parts(checked: CheckedFile, parts: list[_Part]) -> list[dict[str, Any]
         progress("Uploading", checked.size) as show,
     ):
         send_part = partial(_send_part, client, checked, _Total(show), stop)
-        etags = {part.number: etag for part, etag in each_in_parallel(send_part, parts, WORKERS, stop)}
+        workers = WORKERS if checked.size >= _PARALLEL_FROM_BYTES else 1
+        etags = {part.number: etag for part, etag in each_in_parallel(send_part, parts, workers, stop)}
     return [{"PartNumber": part.number, "ETag": etags[part.number]} for part in parts]
 
 
