@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from osmosis_ai import run_names
 from osmosis_platform.context import Platform
 from osmosis_platform.runs import names
 from osmosis_platform.runs.models import Run
 
 
 def test_words_are_plain_and_distinct() -> None:
-    for words in (names.ADJECTIVES, names.ANIMALS):
+    for words in (run_names.ADJECTIVES, run_names.ANIMALS):
         assert len(set(words)) == len(words) > 80
         assert all(re.fullmatch("[a-z]+", word) for word in words)
 
@@ -21,8 +22,8 @@ def test_words_are_plain_and_distinct() -> None:
 def test_a_taken_name_is_not_given_again(
     platform: Platform, workshop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "ADJECTIVES", ["calm"])
-    monkeypatch.setattr(names, "ANIMALS", ["heron", "otter"])
+    monkeypatch.setattr(run_names, "ADJECTIVES", ["calm"])
+    monkeypatch.setattr(run_names, "ANIMALS", ["heron", "otter"])
     given = set()
     with platform.database.write() as session:
         for _ in range(4):

@@ -8,7 +8,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from osmosis_platform.compute import launch
+from osmosis_ai.processes.launch import command_line
 
 _LONGEST_LINE = 16 * 1024
 _TAIL_LINES = 40
@@ -103,8 +102,7 @@ class Spawner:
         stdin: int,
         stderr: int,
     ) -> subprocess.Popen[bytes]:
-        launcher = [sys.executable, "-I", "-S", launch.__file__, "--parent", str(os.getpid())]
-        full = [*launcher, *(limits or Limits()).options(), "--", *command]
+        full = command_line(os.getpid(), list(command), (limits or Limits()).options())
 
         def spawn() -> subprocess.Popen[bytes]:
             return subprocess.Popen(

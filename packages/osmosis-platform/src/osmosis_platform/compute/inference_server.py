@@ -15,11 +15,11 @@ from urllib.parse import quote
 import httpx
 from sqlalchemy import select
 
+from osmosis_ai.processes.ports import free_port
 from osmosis_platform.adapters.files import adapter_folder
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.adapters.service import active_models, served_name
 from osmosis_platform.compute.children import Child, Spawner
-from osmosis_platform.compute.rollout_server import free_port
 from osmosis_platform.compute.worker import worker_env
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import PlatformError, Unavailable

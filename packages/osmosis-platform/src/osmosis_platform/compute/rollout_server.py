@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import uuid
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from osmosis_ai.processes.ports import free_port
 from osmosis_platform.compute.children import Child, Limits, Spawner
 from osmosis_platform.compute.environments import Environment
 from osmosis_platform.compute.failures import RunFailed
@@ -100,14 +100,6 @@ def _unusable(reason: str) -> RunFailed:
 
 def _last_lines(lines: list[str], count: int = 8) -> str:
     return "\n".join(line for line in lines[-count:] if line.strip())
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class RolloutServer:

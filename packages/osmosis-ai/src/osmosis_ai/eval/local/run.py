@@ -17,12 +17,13 @@ from osmosis_ai.environments.wheel import pack_installed
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.eval.local.folder import RunFolder
 from osmosis_ai.eval.local.outputs import complete_outputs, write_outputs
-from osmosis_ai.eval.local.server import LocalRolloutServer, ServerPlan, check_entrypoint, free_port
+from osmosis_ai.eval.local.server import LocalRolloutServer, ServerPlan, check_entrypoint
 from osmosis_ai.eval.local.sink import FolderSink
 from osmosis_ai.eval.policy.base import EvalPolicy
 from osmosis_ai.eval.policy.hosted import HostedPolicy
 from osmosis_ai.eval.policy.provider import ProviderPolicy
 from osmosis_ai.eval.runner import EvalRunner
+from osmosis_ai.processes.ports import free_port
 from osmosis_ai.worker.spec import EvalConfig
 
 _SKIPPED = {".git", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from uuid import uuid4
 import httpx
 
 from osmosis_ai.errors import OsmosisError
-from osmosis_ai.eval.local import process
 from osmosis_ai.eval.local.folder import RunFolder, now, write_json
 from osmosis_ai.eval.local.sink import FolderSink
+from osmosis_ai.processes.launch import command_line
 
 HEALTH_SECONDS = 90.0
 MAX_RESTARTS = 5
@@ -63,14 +62,6 @@ class ServerPlan:
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             **self.env,
         }
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def require_free(port: int) -> None:
@@ -266,7 +257,7 @@ async def _start(
     plan: ServerPlan, arguments: "list[str] | tuple[str, ...]", env: Mapping[str, str], *, stderr: int
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", process.__file__, str(os.getpid()), str(plan.python), *arguments),
+        *command_line(os.getpid(), [str(plan.python), *arguments]),
         env=dict(env),
         cwd=plan.code,
         stdin=asyncio.subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""Starts a command that ends with its parent: `python -m osmosis_platform.compute.launch --parent PID [limits] -- CMD...`
+"""Starts a command in a session of its own that ends with its parent: `python -I -S launch.py --parent PID [limits] -- CMD...`
 
-Runs before every child, so it imports next to nothing. The death signal belongs to the parent's *thread*: children have to be
-started from a thread that lives as long as the platform (`children.Spawner`).
+Runs before every child, so it imports next to nothing. On Linux the kernel ends the command when the *thread* that started it
+ends, so start children from one that lives as long as they may; elsewhere whoever started it ends it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ def _limit(kind: int, value: int) -> None:
     _soft, hard = resource.getrlimit(kind)
     allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (allowed, allowed))
+
+
+def command_line(parent: int, command: list[str], limits: list[str] | None = None) -> list[str]:
+    """What to execute for a command that ends with the process `parent`; `limits` are options and their values."""
+    return [sys.executable, "-I", "-S", __file__, "--parent", str(parent), *(limits or []), "--", *command]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Starting processes that end with whoever started them."""
