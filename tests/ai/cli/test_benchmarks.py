@@ -151,7 +151,7 @@ def test_info_shows_needs_leaderboard_and_runs(osmosis, workspace, platform, con
         "required_secret_names": ["HF_TOKEN"],
         "pass_threshold": 1.0,
         "categories": [{"name": "c", "task_count": 2}],
-        "tasks": [{"name": "t", "category": "c", "difficulty": None}],
+        "tasks": [{"name": "t", "category": "c", "difficulty": grade} for grade in ("easy", "extreme", None)],
         "task_sets": [{"name": "parity", "task_count": 300, "recommended": True}],
         "source_url": "https://h/x",
     }
@@ -164,6 +164,7 @@ def test_info_shows_needs_leaderboard_and_runs(osmosis, workspace, platform, con
         set(needs) - {"task_sets", "source_url"} | {"unavailable_tasks"}
     )
     assert data["leaderboard"] == board
+    assert [task["difficulty"] for task in data["benchmark"]["tasks"]] == ["easy", None, None]
     assert set(data["runs"][0]) == RUN_KEYS | {"progress"}
     assert data["runs"][0]["progress"] == {"completed": 7, "total": 40, "unit": "results"}
     assert data["runs_total_count"] == 1

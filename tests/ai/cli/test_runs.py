@@ -322,6 +322,14 @@ def test_eval_info(osmosis, workspace, platform, context):
         assert f"{line}\n" in text, line
 
 
+def test_a_run_without_times_has_the_duration_of_its_metrics(osmosis, workspace, platform):
+    run = {"id": "tr-000001", "name": "brave-otter", "status": "finished"}
+    platform.on("GET", "/training-runs/brave-otter", {"training_run": run})
+    platform.on("GET", "/training-runs/tr-000001/metrics", TRAIN_METRICS)
+    text = osmosis("train", "info", "brave-otter", "--plain").out
+    assert "Duration: 2m 5s\nExamples Processed: 6,400\n" in text
+
+
 def offer(platform, files, manifest="/eval-runs/ev-000001/samples/manifest", **contents):
     platform.on("GET", manifest, {"files": files, "totals": {"files": len(files)}})
     urls = [

@@ -48,6 +48,13 @@ def variables_text(variables: dict[str, str] | None) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted((variables or {}).items()))
 
 
+def run_duration(run: dict[str, Any], measured_ms: Any) -> str:
+    """How long a run took: from its start to its end, else what its metrics tell, else until now."""
+    if formats.is_number(measured_ms) and not (run.get("started_at") and run.get("completed_at")):
+        return formats.duration(measured_ms / 1000)
+    return formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))
+
+
 def error_rows(run: dict[str, Any]) -> list[tuple[str, str]]:
     """Why a run failed, when it did."""
     return [("Error", str(run["error"]))] if run.get("error") else []

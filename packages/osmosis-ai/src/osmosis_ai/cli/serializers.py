@@ -47,6 +47,7 @@ _BENCHMARK_NEEDS = [
     "requires_judge_model",
     "judge_model_default",
 ]
+_DIFFICULTIES = ("easy", "medium", "hard")
 _BENCHMARK_RUN = [
     "id",
     "name",
@@ -126,8 +127,13 @@ def benchmark_detail(thing: Thing) -> Thing:
     shown["required_secret_names"] = thing.get("required_secret_names") or []
     shown["pass_threshold"] = thing.get("pass_threshold")
     shown["categories"] = [pick(item, ["name", "task_count"]) for item in thing.get("categories") or []]
-    shown["tasks"] = [pick(item, ["name", "category", "difficulty"]) for item in thing.get("tasks") or []]
+    shown["tasks"] = [_task(item) for item in thing.get("tasks") or []]
     return shown | pick(thing, ["unavailable_tasks"])
+
+
+def _task(item: Thing) -> Thing:
+    shown = pick(item, ["name", "category", "difficulty"])
+    return shown if shown["difficulty"] in _DIFFICULTIES else {**shown, "difficulty": None}
 
 
 def benchmark_run(run: Thing) -> Thing:

@@ -10,7 +10,7 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Block, DetailResult
-from osmosis_ai.cli.run_details import configuration_block, error_rows, progress_bar
+from osmosis_ai.cli.run_details import configuration_block, error_rows, progress_bar, run_duration
 from osmosis_ai.cli.run_output import run_root
 from osmosis_ai.cli.watch import Snapshot, watch
 from osmosis_ai.cli.workspace import Workspace, open_workspace
@@ -145,6 +145,7 @@ def _save(workspace: Workspace, run: dict[str, Any], output: str | None) -> tupl
 
 def _rows(data: dict[str, Any], answer: dict[str, Any], summary: dict[str, Any]) -> list[tuple[str, str]]:
     run, progress = answer["eval_run"], summary.get("progress")
+    measured = data["metrics"]["eval_run"] if data["metrics"] is not None else {}
     identity = [("ID", str(run["id"]))] if answer.get("is_internal_user") else []
     return [
         ("Name", formats.text(run.get("name"))),
@@ -156,7 +157,7 @@ def _rows(data: dict[str, Any], answer: dict[str, Any], summary: dict[str, Any])
             if progress
             else formats.MISSING,
         ),
-        ("Duration", formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))),
+        ("Duration", run_duration(run, measured.get("duration_ms"))),
         ("Reward", formats.reward(summary.get("avg_reward"))),
         ("Pass Rate", formats.percent(summary.get("pass_rate"))),
         ("Tokens Used", formats.count(summary.get("total_tokens"))),

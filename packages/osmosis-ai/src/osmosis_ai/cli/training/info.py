@@ -9,7 +9,14 @@ from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import Block, DetailResult
-from osmosis_ai.cli.run_details import configuration_block, error_rows, metric_block, plots, progress_bar
+from osmosis_ai.cli.run_details import (
+    configuration_block,
+    error_rows,
+    metric_block,
+    plots,
+    progress_bar,
+    run_duration,
+)
 from osmosis_ai.cli.run_output import metrics_file
 from osmosis_ai.cli.training.metrics import export_document
 from osmosis_ai.cli.training.show import summary
@@ -151,14 +158,19 @@ def _rows(
 ) -> list[tuple[str, str]]:
     identity = [("ID", str(run["id"]))] if answer.get("is_internal_user") else []
     submitted_by = run.get("creator_name") or run.get("creator_email")
+    measured = document["training_run"] if document is not None else {}
+    examples = run.get("examples_processed_count")
     rows = [
         ("Name", formats.text(run.get("name"))),
         *identity,
         ("Status", formats.title(run.get("status"))),
         ("Progress", _progress(run, document)),
         ("Reward", formats.reward(run.get("reward"))),
-        ("Duration", formats.duration(formats.elapsed(run.get("started_at"), run.get("completed_at")))),
-        ("Examples Processed", formats.count(run.get("examples_processed_count"))),
+        ("Duration", run_duration(run, measured.get("duration_ms"))),
+        (
+            "Examples Processed",
+            formats.count(measured.get("rows_processed") if examples is None else examples),
+        ),
         ("Submitted", formats.date(run.get("created_at"), seconds=True)),
         ("Submitted By", formats.text(submitted_by)),
         ("Dataset", formats.text(shown["dataset_name"])),
