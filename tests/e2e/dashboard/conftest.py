@@ -87,6 +87,9 @@ class Site:
             "empty-datasets": "/fresh/datasets",
             "empty-trainings": "/fresh/training",
             "empty-models": "/fresh/models",
+            "evaluation-new": f"/acme/evaluation/new?from={ids['eval-done']}",
+            "training-new": "/acme/training/new",
+            "runs-delete": f"/acme/training/bulk?action=delete&run={ids['train-crashed']}&run={ids['train-running']}",
         }
 
     def add_run(self, key: str, kind: str, status: str, **values: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-WIDTHS = (1440, 390)
+WIDTHS = (1440, 1024, 390)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 # Text against what is really behind it, for every piece of text that can be seen (WCAG 2.2, 1.4.3).

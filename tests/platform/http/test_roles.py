@@ -12,6 +12,7 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from osmosis_platform.accounts import sessions
 from osmosis_platform.accounts.tokens import create_token
@@ -22,6 +23,8 @@ from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.dev_servers.models import DevServer
 from osmosis_platform.inference.keys import create_key
 from osmosis_platform.runs.models import Run, RunAttempt, RunSample
+from osmosis_platform.webhooks import service as webhooks
+from osmosis_platform.webhooks.models import WebhookDelivery
 from osmosis_platform.workspaces.invites import create_invite
 from osmosis_platform.workspaces.service import membership_of
 
@@ -207,6 +210,14 @@ PAGES = {
     "GET /{workspace}/settings/audit": Row("admin"),
     "POST /{workspace}/settings/keys": Row("admin", 201, form={"name": "ci"}),
     "POST /{workspace}/settings/keys/{key_id}/revoke": Row("admin", 303, path={"key_id": "API_KEY"}, form={}),
+    "GET /{workspace}/settings/webhooks": Row("admin"),
+    "POST /{workspace}/settings/webhooks": Row("admin", 400, form={"url": "http://127.0.0.1"}),
+    "POST /{workspace}/settings/webhooks/secret": Row("admin", 201, form={}),
+    "POST /{workspace}/settings/webhooks/test": Row("admin", 303, form={}),
+    "GET /{workspace}/settings/webhooks/deliveries/{delivery_id}": Row("admin", path={"delivery_id": "DELIVERY"}),
+    "POST /{workspace}/settings/webhooks/deliveries/{delivery_id}/redeliver": Row(
+        "admin", 409, path={"delivery_id": "DELIVERY"}, form={}
+    ),
     "POST /sign-out": Row("person", 303, form={}),  # last: it ends the session
 }  # fmt: skip
 # The server of the stage has ended: whoever may call it hears so, others do not learn that there is one.
@@ -325,6 +336,12 @@ def stage(platform: Platform, workshop: Any) -> Iterator[Stage]:
         assert ada_in is not None
         values["LINK"] = create_invite(session, ada_in, "", "member")[1]
         values["PENDING"] = create_invite(session, ada_in, "later@example.com", "member")[0].id
+        url, events = "https://example.com", ["dataset.ready"]
+        webhooks.save(
+            session, platform.keys, town.acme.id, town.ada.user, url=url, events=events, enabled=True
+        )
+        webhooks.send_test(session, town.acme.id, town.ada.user)
+        values["DELIVERY"] = session.scalars(select(WebhookDelivery.id)).one()
         values["API_KEY"] = create_key(session, town.acme.id, town.ada.user, "ci")[0].id
     yield Stage(clients, csrf, tokens, values, submit)
     for client in clients.values():

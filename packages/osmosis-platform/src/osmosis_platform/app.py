@@ -42,6 +42,7 @@ from osmosis_platform.training import api as training_api
 from osmosis_platform.training import compare_views as training_compare_views
 from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
+from osmosis_platform.webhooks import views as webhook_views
 from osmosis_platform.workspaces import api as workspaces_api
 from osmosis_platform.workspaces import invite_views, member_views, settings_views
 from osmosis_platform.workspaces import views as workspaces_views
@@ -82,6 +83,7 @@ PAGES: tuple[APIRouter, ...] = (
     settings_views.router,
     member_views.router,
     audit_views.router,
+    webhook_views.router,
     live_views.router,
 )
 

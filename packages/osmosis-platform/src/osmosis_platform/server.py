@@ -26,10 +26,13 @@ from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
 from osmosis_platform.settings import Settings
 from osmosis_platform.version import VERSION
+from osmosis_platform.webhooks.jobs import WORK as WEBHOOK_WORK
+from osmosis_platform.webhooks.service import QUEUE as WEBHOOKS
 
 log = logging.getLogger("osmosis_platform")
 
 LIGHT_THREADS = 2
+WEBHOOK_THREADS = 2  # a receiver that does not answer holds up webhooks only
 REQUEST_SECONDS = 5
 JOB_SECONDS = 30.0
 
@@ -90,8 +93,8 @@ def working(platform: Platform) -> Iterator[None]:
     threading.Thread(target=supervisor.register_models, name="base-models", daemon=True).start()
     runner = JobRunner(
         platform,
-        {**DATASET_WORK, **REPOSITORY_WORK, **supervisor.work()},
-        {"light": LIGHT_THREADS, **supervisor.threads()},
+        {**DATASET_WORK, **REPOSITORY_WORK, **WEBHOOK_WORK, **supervisor.work()},
+        {"light": LIGHT_THREADS, WEBHOOKS: WEBHOOK_THREADS, **supervisor.threads()},
     )
     housekeeping = Housekeeping(platform)
     housekeeping.start()

@@ -77,6 +77,10 @@ class Settings(BaseSettings):
         pattern="^(plain|json)$",
         description="Log lines on stderr: plain text or one JSON object a line.",
     )
+    webhooks_anywhere: bool = Field(
+        default=False,
+        description="Whether webhooks may go to plain HTTP, any port and private addresses, for receivers inside the own network.",
+    )
     package_index: bool = Field(
         default=True, description="Whether rollout environments may download packages from the package index."
     )

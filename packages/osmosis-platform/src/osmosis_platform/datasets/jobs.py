@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from osmosis_platform.context import Platform
+from osmosis_platform.datasets.announcements import announce_outcome
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.datasets.service import PROCESS_JOB, process
 from osmosis_platform.jobs.queue import ClaimedJob
@@ -24,6 +25,7 @@ def processing_given_up(session: Session, job: ClaimedJob, reason: str) -> None:
         dataset.status = "error"
         dataset.error = f"The platform could not process the file: {reason}"
         log(session, dataset.id, dataset.error, level="error", step="processing")
+        announce_outcome(session, dataset)
 
 
 WORK = {PROCESS_JOB: Work(handle_process, processing_given_up)}

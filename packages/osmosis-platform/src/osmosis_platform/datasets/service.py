@@ -16,6 +16,7 @@ from osmosis_ai.datasets import EXTENSIONS
 from osmosis_ai.datasets.indexing import IndexedDataset, index_file
 from osmosis_platform.accounts.models import User
 from osmosis_platform.audit.service import record
+from osmosis_platform.datasets.announcements import announce_outcome
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound
@@ -278,6 +279,7 @@ def process(platform: Platform, dataset_id: str) -> None:
         for message in indexed.report.warnings:
             add_log(session, dataset.id, message, level="warning", step="processing")
         add_log(session, dataset.id, f"Ready: {dataset.row_count} rows", step="processing")
+        announce_outcome(session, dataset)
         if dataset.replaces_id:
             older = session.get_one(Dataset, dataset.replaces_id)
             older.deleted_at = older.deleted_at or utc_now()
@@ -289,6 +291,7 @@ def _fail(session: Session, dataset: Dataset, indexed: IndexedDataset) -> None:
     dataset.error = f"{file}: " + "; ".join(indexed.report.errors)
     for message in indexed.report.errors:
         add_log(session, dataset.id, f"{file}: {message}", level="error", step="processing")
+    announce_outcome(session, dataset)
 
 
 def _scratch(platform: Platform) -> Path:

@@ -13,6 +13,7 @@ from osmosis_platform.rollouts import models as rollouts
 from osmosis_platform.runs import models as runs
 from osmosis_platform.secrets import models as secrets
 from osmosis_platform.storage import models as storage
+from osmosis_platform.webhooks import models as webhooks
 from osmosis_platform.workspaces import models as workspaces
 
 metadata = Base.metadata
@@ -30,5 +31,6 @@ __all__ = [
     "runs",
     "secrets",
     "storage",
+    "webhooks",
     "workspaces",
 ]

@@ -14,6 +14,7 @@ from osmosis_platform.context import Platform
 from osmosis_platform.db.types import new_id, utc_now
 from osmosis_platform.errors import Conflict, NotFound
 from osmosis_platform.runs.decimate import decimate
+from osmosis_platform.runs.endings import announce_end
 from osmosis_platform.runs.models import TERMINAL, LogLine, Run, RunMetric, RunSecret
 from osmosis_platform.runs.status import transition
 from osmosis_platform.runs.wire import cut
@@ -75,6 +76,8 @@ def finish(
 ) -> bool:
     """Move a run to a terminal status and forget the secret values given for it. False when it was there already."""
     changed = transition(run, status, error=error, error_type=error_type)
+    if changed:
+        announce_end(session, run)
     for secret in session.scalars(select(RunSecret).where(RunSecret.run_id == run.id)):
         session.delete(secret)
     return changed

@@ -14,6 +14,7 @@ from osmosis_platform.runs.own_secrets import reencrypt as reencrypt_run_secrets
 from osmosis_platform.secrets.keys import KeyRing
 from osmosis_platform.secrets.models import Secret
 from osmosis_platform.secrets.service import open_value, seal_into
+from osmosis_platform.webhooks.service import reencrypt as reencrypt_webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,11 @@ def rotate(database: Database, keys: KeyRing) -> Rotation:
     """
     key_id = keys.add_key()
     with database.write() as session:
-        count = _reencrypt(session, keys) + reencrypt_run_secrets(session, keys)
+        count = (
+            _reencrypt(session, keys)
+            + reencrypt_run_secrets(session, keys)
+            + reencrypt_webhooks(session, keys)
+        )
         record(session, "keys.rotate", key_id, user_id=None, secrets=count)
     return Rotation(key_id, count, keys.drop_keys_before(key_id))
 

@@ -23,6 +23,7 @@ TONES = {
     "finished": "good",
     "uploaded": "good",
     "success": "good",
+    "delivered": "good",
     "active": "good",
     "failed": "bad",
     "crashed": "bad",

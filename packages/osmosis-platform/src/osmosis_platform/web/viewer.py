@@ -35,6 +35,7 @@ SETTINGS = (
     ("", "General", "member"),
     ("members", "Members", "member"),
     ("keys", "API keys", "member"),
+    ("webhooks", "Webhooks", "admin"),
     ("audit", "Audit log", "admin"),
 )
 

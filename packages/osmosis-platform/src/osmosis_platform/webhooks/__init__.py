@@ -1,0 +1,1 @@
+"""Telling other systems what happened in a workspace."""
