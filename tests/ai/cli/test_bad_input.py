@@ -437,3 +437,63 @@ def test_a_busy_port_for_the_rollout_server_is_named_at_once(osmosis, workspace)
         ran = osmosis("eval", "run", "configs/eval/c.toml", "--rollout-port", port, "--yes", "--json")
     assert (ran.code, ran.error["code"]) == (1, "VALIDATION")
     assert f"port {port} cannot be used: Address already in use" in ran.error["message"]
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\r\nX-Evil: 1", "a b", "tökén"])
+def test_a_token_that_no_header_can_carry(osmosis, workspace, platform, monkeypatch, token):
+    for arguments in (["auth", "login", "--token", token], ["dataset", "list"]):
+        monkeypatch.setenv("OSMOSIS_TOKEN", token)
+        ran = osmosis(*arguments, "--json")
+        assert (ran.code, ran.error["code"], platform.requests) == (1, "VALIDATION", [])
+        assert "Copy it again" in ran.error["message"]
+        assert token not in ran.error["message"]
+
+
+def test_a_saved_token_that_no_header_can_carry_does_not_keep_a_user_logged_in(
+    osmosis, platform, account, monkeypatch
+):
+    monkeypatch.setenv("OSMOSIS_PLATFORM_URL", platform.url)
+    account("2099-01-01T00:00:00Z")
+    osmosis("auth", "login", "--token", "t", "--json")
+    path = credentials_path()
+    path.write_text(path.read_text().replace('"access_token": "t"', '"access_token": "t t"'))
+    assert osmosis("auth", "whoami", "--json").error["code"] == "VALIDATION"
+    ran = osmosis("auth", "logout", "--yes", "--json")
+    assert (ran.code, ran.json["resource"]["revoked"]) == (0, False)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://x:99999", "ftp://x", "http://"])
+def test_an_address_that_is_none(osmosis, workspace, platform, git, monkeypatch, address):
+    git(workspace, "remote", "set-url", "origin", f"{address}/a/b.git")
+    error = osmosis("dataset", "list", "--json").error
+    assert (error["code"], "`origin`" in error["message"]) == ("VALIDATION", True)
+    monkeypatch.setenv("OSMOSIS_PLATFORM_URL", address)
+    error = osmosis("auth", "whoami", "--json").error
+    assert (error["code"], "is no address of a platform" in error["message"]) == ("VALIDATION", True)
+
+
+def test_a_folder_that_was_removed(osmosis, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    error = osmosis("dataset", "list", "--json").error
+    assert (error["code"], "folder was removed" in error["message"]) == ("VALIDATION", True)
+
+
+def test_without_git_it_is_said(osmosis, workspace, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    error = osmosis("dataset", "list", "--json").error
+    assert error["code"] == "WORKSPACE_REQUIRED"
+    assert "The program git was not found" in error["message"]
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(workspace, platform, closed):
+    platform.page("/datasets", "datasets", [])
+    command = f'exec "$0" -m osmosis_ai.cli.main dataset list {closed}'
+    ran = subprocess.run(
+        ["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr

@@ -1,6 +1,7 @@
 """Reading a Git worktree."""
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,9 @@ def worktree_root(folder: Path) -> Path:
     """
     top = run_git(folder, "rev-parse", "--show-toplevel")
     if not top:
+        without_git = "" if shutil.which("git") else " The program git was not found."
         raise CLIError(
-            f"{folder} is not inside an Osmosis workspace directory. Clone your workspace repository, change into it, and "
+            f"{folder} is not inside an Osmosis workspace directory.{without_git} Clone your workspace repository, change into it, and "
             "try again.",
             code="WORKSPACE_REQUIRED",
         )

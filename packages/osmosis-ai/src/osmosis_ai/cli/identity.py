@@ -51,7 +51,10 @@ def parse_remote(url: str, platform_url: str) -> Identity:
     """
     if any(character.isspace() or not character.isprintable() for character in url):
         raise CLIError("The address of `origin` contains whitespace or control characters.")
-    shown = without_credentials(url)
+    try:
+        shown = without_credentials(url)
+    except ValueError:
+        raise CLIError("The address of `origin` is no address. Check `git remote get-url origin`.") from None
     path = _platform_path(shown, platform_url)
     if path is None:
         parts = urlsplit(shown)
@@ -85,8 +88,8 @@ def without_credentials(url: str) -> str:
 
 def _platform_path(url: str, platform_url: str) -> str | None:
     """The path below the platform's Git host, or None when the address is elsewhere."""
-    ours, theirs = urlsplit(platform_url), urlsplit(without_credentials(url))
     try:
+        ours, theirs = urlsplit(platform_url), urlsplit(without_credentials(url))
         same_port = _port(ours.scheme, ours.port) == _port(theirs.scheme, theirs.port)
     except ValueError:
         return None

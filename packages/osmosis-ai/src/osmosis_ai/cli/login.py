@@ -8,6 +8,7 @@ from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.output.messages import notice, status, warn
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import OperationResult
+from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.api.client import PlatformClient
 from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.auth.account import Account, login_errors, revoke, verify
@@ -165,8 +166,8 @@ def _revoke_token(url: str, token: str, token_id: str) -> None:
     try:
         with PlatformClient(url, Token(token, "credentials")) as client:
             revoke(client, token_id)
-    except PlatformError as error:
-        if error.status_code is not None:
+    except OsmosisError as error:
+        if not isinstance(error, PlatformError) or error.status_code is not None:
             warn("TOKEN_REVOKE_FAILED", f"A login that is used no more could not be revoked: {error.message}")
 
 

@@ -5,10 +5,11 @@ from osmosis_ai.cli.output.messages import warn
 from osmosis_ai.cli.output.mode import interactive
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.prompts import Question, confirmed
+from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.auth.current import Token, environment_token
 from osmosis_ai.platform.auth.store import Login, delete_login, load_login, set_aside_damaged_file
-from osmosis_ai.platform.errors import CredentialsError, PlatformError
+from osmosis_ai.platform.errors import CredentialsError
 from osmosis_ai.platform.urls import platform_url
 
 
@@ -88,6 +89,6 @@ def _revoke(url: str, login: Login) -> bool:
     try:
         with PlatformClient(url, Token(login.token, "credentials")) as client:
             return revoke(client, login.token_id)
-    except PlatformError as error:
+    except OsmosisError as error:
         warn("TOKEN_REVOKE_FAILED", f"The login is removed here but could not be revoked: {error.message}")
         return False

@@ -26,6 +26,7 @@ def _main(arguments: list[str]) -> int:
     from osmosis_ai.cli.output.mode import Mode, set_mode, split_mode
     from osmosis_ai.consts import PACKAGE_NAME, PACKAGE_VERSION
 
+    _replace_closed_streams()
     arguments, modes = split_mode(arguments)
     set_mode(modes[0] if modes else Mode.RICH)
     _print_any_character(json=Mode.JSON in modes[:1])
@@ -36,6 +37,15 @@ def _main(arguments: list[str]) -> int:
     from osmosis_ai.cli.running import run
 
     return run(arguments, conflicting_modes=len(set(modes)) > 1)
+
+
+def _replace_closed_streams() -> None:
+    """A program that was started without a standard stream reads nothing there, and what it writes is lost."""
+    import os
+
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
 
 
 def _print_any_character(*, json: bool) -> None:

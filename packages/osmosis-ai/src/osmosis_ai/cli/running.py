@@ -67,7 +67,7 @@ def run(arguments: list[str], *, conflicting_modes: bool = False) -> int:
 def _run(arguments: list[str], conflicting_modes: bool) -> int:
     if conflicting_modes:
         raise CLIError("Conflicting output format selectors: use either --json or --plain.")
-    load_nearest_env(Path.cwd())
+    load_nearest_env(_current_folder())
     if not arguments and mode() is Mode.JSON:
         raise CLIError("No command given; run 'osmosis --help' for the commands.", code="INTERNAL")
     result: Any = root.main(arguments, prog_name="osmosis", standalone_mode=False)
@@ -77,6 +77,13 @@ def _run(arguments: list[str], conflicting_modes: bool) -> int:
         raise CLIError("The command ended without a result.", code="INTERNAL")
     emit(result)
     return result.exit_code if isinstance(result, OperationResult) else EXIT_OK
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise CLIError("The current folder was removed. Change into another one and try again.") from None
 
 
 def _require_text(arguments: list[str]) -> None:

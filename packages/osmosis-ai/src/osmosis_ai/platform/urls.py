@@ -22,15 +22,15 @@ def normalize_url(url: str) -> str:
         OsmosisError: it is no http address (``VALIDATION``).
     """
     text = url.strip()
-    if "://" not in text:
-        host = urlsplit(f"//{text}").hostname or ""
-        text = f"{'http' if is_loopback(host) else 'https'}://{text}"
-    parts = urlsplit(text)
-    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
     try:
+        if "://" not in text:
+            host = urlsplit(f"//{text}").hostname or ""
+            text = f"{'http' if is_loopback(host) else 'https'}://{text}"
+        parts = urlsplit(text)
         port = parts.port
-    except ValueError:
-        port = -1
+    except ValueError:  # an open bracket, or a port that is none
+        parts, port = urlsplit(""), -1
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
     if scheme not in _DEFAULT_PORTS or not host or port == -1:
         raise OsmosisError(
             f"{url!r} is no address of a platform; use something like http://127.0.0.1:8400.",
@@ -54,7 +54,10 @@ def is_loopback(host: str) -> bool:
 
 def is_safe_transfer_url(url: str) -> bool:
     """Whether a file may be sent to or fetched from the address: https, or http on this machine."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 

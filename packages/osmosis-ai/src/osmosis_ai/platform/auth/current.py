@@ -1,10 +1,12 @@
 """Which token a command uses."""
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.auth.store import Login, load_login
 from osmosis_ai.platform.errors import AuthError
 
@@ -12,15 +14,28 @@ TOKEN_VARIABLE = "OSMOSIS_TOKEN"
 NOT_LOGGED_IN = "Not logged in. Run 'osmosis auth login' first."
 
 Source = Literal["environment", "credentials"]
+_SENDABLE = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token and where it comes from; ``login`` is the saved login, if that is the source."""
+    """A bearer token and where it comes from; ``login`` is the saved login, if that is the source.
+
+    Raises:
+        OsmosisError: no header can carry the value (``VALIDATION``).
+    """
 
     value: str
     source: Source
     login: Login | None = None
+
+    def __post_init__(self) -> None:
+        if not _SENDABLE.fullmatch(self.value):
+            what = f"The token in {TOKEN_VARIABLE}" if self.source == "environment" else "This token"
+            raise OsmosisError(
+                f"{what} holds spaces, line breaks or other characters that no token has. Copy it again, as one line.",
+                code="VALIDATION",
+            )
 
     def __repr__(self) -> str:
         return f"Token(source={self.source!r})"
