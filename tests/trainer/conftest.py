@@ -205,12 +205,21 @@ def model_folders(
 @pytest.fixture(scope="session")
 def tinker_server() -> ModuleType:
     """The module of the Tinker API server that tests run."""
-    spec = importlib.util.spec_from_file_location(
-        "tinker_server", Path(__file__).with_name("tinker_server.py")
-    )
+    return beside("tinker_server")
+
+
+@pytest.fixture(scope="session")
+def sampling_server() -> ModuleType:
+    """The module of the vLLM and SGLang server that tests run."""
+    return beside("sampling_server")
+
+
+def beside(name: str) -> ModuleType:
+    """The module of that name beside this file."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["tinker_server"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

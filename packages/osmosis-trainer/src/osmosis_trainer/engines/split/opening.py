@@ -38,9 +38,16 @@ async def open_engine(request: EngineRequest) -> SplitEngine:
     Raises ConfigError for servers and settings that do not fit together, SamplerFaultError when a server does not sample
     from the base model in `request.base_model`.
     """
-    settings = request.settings
     servers = connect(request)
     learner = DurableLearner(learner_settings(request), request.work_dir / "learner-state", request.log)
+    return await assemble(request, learner, servers)
+
+
+async def assemble(
+    request: EngineRequest, learner: DurableLearner, servers: list[SamplingServer]
+) -> SplitEngine:
+    """The engine over a learner and servers; both are closed when it cannot be opened."""
+    settings = request.settings
     pool: ServerPool | None = None
     try:
         described = await learner.open()
@@ -66,10 +73,11 @@ async def open_engine(request: EngineRequest) -> SplitEngine:
         await publisher.publish(0)
         await _check_servers(request, engine)
     except BaseException:
-        for server in servers:
-            await server.close()
         if pool is not None:
             await pool.close()
+        else:
+            for server in servers:
+                await server.close()
         await learner.close()
         raise
     request.log(

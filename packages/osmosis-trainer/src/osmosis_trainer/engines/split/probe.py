@@ -17,7 +17,7 @@ FLOAT32_TOLERANCE = 1e-4
 # Half-precision kernels of servers and of the learner differ by some hundredths of a nat on average.
 HALF_TOLERANCE = 0.1
 
-_LONGEST = 48
+_SHORTEST, _LONGEST = 8, 48
 _TEXTS = (
     "The capital of France is Paris, and the capital of Italy is Rome.",
     "6 times 7 is 42. 12 times 11 is 132.",
@@ -49,7 +49,13 @@ class Tolerance:
 def probe_prompts(tokenizer: PreTrainedTokenizerFast, max_context: int) -> list[list[int]]:
     """The prompts as tokens, cut to what fits the context."""
     longest = min(_LONGEST, max_context - 1)
-    return [tokenizer.encode(text, add_special_tokens=False)[:longest] for text in _TEXTS]
+    prompts = []
+    for number, text in enumerate(_TEXTS):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        # A vocabulary that has none of these words gets tokens from all over it instead.
+        ids += [(31 * place + 17 * number) % len(tokenizer) for place in range(len(ids), _SHORTEST)]
+        prompts.append(ids[:longest])
+    return prompts
 
 
 def probe_rows(prompts: Sequence[Sequence[int]]) -> list[TrainingRow]:
