@@ -256,6 +256,27 @@ def test_a_checkpoint_becomes_a_lora_model(
     assert model["deployment_status"] is None
 
 
+def test_the_checkpoint_with_the_best_validation_reward_is_marked(
+    api: Any, worker: Any, run: dict[str, Any]
+) -> None:
+    content = adapter_tar()
+    sha = hashlib.sha256(content).hexdigest()
+    worker("PUT", f"blobs/{sha}", content=content)
+    # Step 7 was measured better than any, but has no checkpoint; 40 was not measured.
+    for step, value in ((7, 0.9), (10, 0.5), (20, 0.7), (30, 0.7)):
+        values = {"eval/validation/reward": value, "rollout/raw_reward": 1.0}
+        send(worker, {"type": "metrics", "step": step, "timestamp": "2026-01-01T00:00:00Z", "values": values})
+    for step in (10, 20, 30, 40):
+        send(worker, {"type": "checkpoint", "step": step, "reward": 0.1, "blob": sha, "final": step == 40})
+    found = api("GET", f"training-runs/{run['id']}/checkpoints").json()["checkpoints"]
+    assert [(c["checkpoint_step"], c["validation_reward"], c["best"]) for c in found] == [
+        (10, 0.5, False),
+        (20, 0.7, True),
+        (30, 0.7, False),
+        (40, None, False),
+    ]
+
+
 def test_a_full_disk_is_told(worker: Any, platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_args: Any, **_kwargs: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,7 +7,9 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.errors import InvalidInput
-from osmosis_platform.runs.models import Run
+from osmosis_platform.runs.models import Run, RunMetric
+
+VALIDATION_REWARD = "eval/validation/reward"
 
 
 def record_checkpoint(
@@ -31,3 +33,19 @@ def record_checkpoint(
     session.add(model)
     session.flush()
     return model
+
+
+def validation_rewards(session: Session, run: Run) -> dict[int, float]:
+    """What each published checkpoint of a run reached on the validation rows, by step, where that was measured."""
+    found = session.execute(
+        select(RunMetric.step, RunMetric.value)
+        .join(LoraModel, (LoraModel.run_id == RunMetric.run_id) & (LoraModel.step == RunMetric.step))
+        .where(RunMetric.run_id == run.id, RunMetric.key == VALIDATION_REWARD)
+        .order_by(RunMetric.step)
+    )
+    return dict(found.tuples())
+
+
+def best_step(rewards: dict[int, float]) -> int | None:
+    """The step with the best validation reward, the first of equal ones; None without any."""
+    return max(rewards, key=lambda step: (rewards[step], -step)) if rewards else None

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from osmosis_platform.adapters.checkpoints import best_step, validation_rewards
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.runs.facts import RunFacts
 from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
@@ -110,12 +111,16 @@ def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
     found = session.scalars(
         select(LoraModel).where(LoraModel.run_id == run.id).order_by(LoraModel.step.desc()).limit(100)
     )
+    measured = validation_rewards(session, run)
+    best = best_step(measured)
     return [
         {
             "id": m.id,
             "name": m.name,
             "step": m.step,
             "reward": m.reward,
+            "validation_reward": measured.get(m.step),
+            "best": m.step == best,
             "deployment_status": m.deployment_status,
             "created_at": m.created_at.isoformat(),
         }

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.base_models import resolve_for_training
+from osmosis_platform.adapters.checkpoints import best_step, validation_rewards
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.context import Platform
 from osmosis_platform.http.scope import WorkspaceScope
@@ -107,6 +108,8 @@ def metrics(session: Session, run: Run) -> dict[str, Any]:
 def checkpoints(session: Session, run: Run) -> dict[str, Any]:
     """The checkpoints of a run, by step."""
     models = session.scalars(select(LoraModel).where(LoraModel.run_id == run.id).order_by(LoraModel.step))
+    measured = validation_rewards(session, run)
+    best = best_step(measured)
     return {
         "training_run_id": run.id,
         "training_run_name": run.name,
@@ -117,6 +120,8 @@ def checkpoints(session: Session, run: Run) -> dict[str, Any]:
                 "checkpoint_name": model.name,
                 "status": model.status,
                 "reward": model.reward,
+                "validation_reward": measured.get(model.step),
+                "best": model.step == best,
                 "deployment_status": model.deployment_status,
                 "created_at": model.created_at.isoformat(),
             }
