@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 
+import httpx
 import pytest
 from fastapi.responses import JSONResponse
 
 from osmosis_ai.rollout.controller import watch
+from osmosis_ai.rollout.controller.server_client import RolloutServerClient
 from osmosis_ai.rollout.driver import RolloutRunRequest
 
 
@@ -184,6 +186,23 @@ async def test_a_rollout_that_was_refused_a_connection_waits_for_the_next_start(
     assert not running.done()
     async with serve_app(server.app, port=unused_port):
         assert (await asyncio.wait_for(running, 10)).status == "success"
+
+
+async def test_a_connection_that_was_not_made_in_time_is_tried_again(
+    start_server, start_controller, monkeypatch
+):
+    _, url = await start_server()
+    controller = await start_controller(url)
+    real, troubles = RolloutServerClient.admit, [httpx.ConnectTimeout("too slow")]
+
+    async def admit(self, body, **options):
+        if troubles:
+            raise troubles.pop()
+        return await real(self, body, **options)
+
+    monkeypatch.setattr(RolloutServerClient, "admit", admit)
+    result = await controller.run(request(rollout_id="slow"))
+    assert (result.status, result.rollout_id, troubles) == ("success", "slow", [])
 
 
 async def test_run_gives_up_on_a_server_that_never_starts(start_controller, unused_port):

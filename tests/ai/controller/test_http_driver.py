@@ -196,3 +196,26 @@ async def test_an_answer_without_end_is_cut_off(make_driver, monkeypatch):
             await make_driver("http://server", http_client=http).run(
                 RolloutRunRequest(messages=[], rollout_id="a")
             )
+
+
+@pytest.mark.parametrize("trouble", [httpx.ConnectError, httpx.ConnectTimeout, httpx.ReadTimeout])
+async def test_an_id_is_used_up_only_by_a_request_that_may_have_arrived(trouble, make_driver):
+    seen = []
+
+    def answer(request):
+        seen.append(request.url.path)
+        raise trouble("no luck", request=request)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        driver = make_driver("http://server", http_client=http)
+        rollout = RolloutRunRequest(messages=[], rollout_id="a")
+        with pytest.raises(trouble):
+            await driver.run(rollout)
+        if trouble is httpx.ReadTimeout:
+            assert seen == ["/rollout", "/rollout/cancel"]
+            with pytest.raises(ValueError, match="'a' is already registered"):
+                await driver.run(rollout)
+        else:
+            with pytest.raises(trouble):
+                await driver.run(rollout)
+            assert seen == ["/rollout", "/rollout"]

@@ -31,19 +31,35 @@ def artifact_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_OSMOSIS_ROLLOUT_ARTIFACT_ROOT", str(tmp_path))
 
 
+class Meeting:
+    """Rollouts that wait inside of their workflow. Each test has its own, so that none counts what another left behind."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.wanted = 1
+        self.together = asyncio.Event()
+
+    async def wait(self, *, forever: bool) -> None:
+        self.running += 1
+        if self.running >= self.wanted:
+            self.together.set()
+        try:
+            await (asyncio.Event().wait() if forever else self.together.wait())
+        finally:
+            self.running -= 1
+
+
 class Agent(AgentWorkflow):
     """Asks the policy once; its first message may tell it to do something else."""
 
-    running = 0
-    together: asyncio.Event
-    wanted = 0
+    meeting: Meeting
 
     async def run(self, ctx: AgentWorkflowContext) -> Any:
         told = ctx.prompt[-1]["content"]
         if told == "raise":
             raise ValueError("no such tool")
         if told in ("hang", "meet"):
-            await self._wait(told)
+            await Agent.meeting.wait(forever=told == "hang")
         rollout = get_rollout_context()
         assert rollout is not None
         async with make_http_client(httpx.Timeout(300)) as http:
@@ -55,15 +71,6 @@ class Agent(AgentWorkflow):
         answer.raise_for_status()
         return [*ctx.prompt, answer.json()["choices"][0]["message"]]
 
-    async def _wait(self, told: str) -> None:
-        Agent.running += 1
-        if Agent.running == Agent.wanted:
-            Agent.together.set()
-        try:
-            await (asyncio.Event().wait() if told == "hang" else Agent.together.wait())
-        finally:
-            Agent.running -= 1
-
 
 class Echoed(Grader):
     async def grade(self, ctx: GraderContext) -> None:
@@ -72,9 +79,9 @@ class Echoed(Grader):
 
 
 @pytest.fixture
-def meeting() -> type[Agent]:
-    Agent.running, Agent.wanted, Agent.together = 0, 1, asyncio.Event()
-    return Agent
+async def meeting() -> Meeting:
+    Agent.meeting = Meeting()
+    return Agent.meeting
 
 
 def request(told: str = "hello", **fields: Any) -> RolloutRunRequest:
@@ -205,6 +212,8 @@ async def test_many_rollouts_run_at_the_same_time(
     async with served(serve_app) as (backend, url):
         controller = await start_controller(url, poll=poll)
         results = await asyncio.gather(*(controller.run(request("meet", label="meet")) for _ in range(count)))
-        assert {(r.status, r.reward) for r in results} == {("success", 1.0)}
+        # The reasons are compared too: a failure has to say what happened.
+        ends = {(r.status, r.reward, r.error_type, r.error_message) for r in results}
+        assert ends == {("success", 1.0, None, None)}
         assert controller.open_rollouts == 0
     assert backend.limiter.running == 0

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from osmosis_ai.rollout.controller.lanes import make_http_client
 from osmosis_ai.rollout.controller.server_client import (
+    NOT_CONNECTED,
     ROLLOUT_SERVER_TIMEOUT,
     Lease,
     RolloutProtocolError,
@@ -97,7 +98,7 @@ class HttpRolloutDriver(RolloutDriver):
     ) -> TerminalCallbackResult:
         """Run one rollout to its terminal event; ``on_admitted`` is called when the server has accepted it.
 
-        After an :class:`httpx.ConnectError` before that, the server has not heard of the rollout: its id can be used again.
+        After an :class:`httpx.ConnectError` or ``ConnectTimeout`` before that, the server has not heard of the rollout: its id can be used again.
         """
         if not request.rollout_id:
             raise ValueError(
@@ -124,7 +125,7 @@ class HttpRolloutDriver(RolloutDriver):
                 admit = self._admit(server, body, encoded)
                 return await self._drive(server, request, admit, note_admission)
             except BaseException as error:
-                if admitted or not isinstance(error, httpx.ConnectError):
+                if admitted or not isinstance(error, NOT_CONNECTED):
                     await self._abandon(server, request.rollout_id)
                 raise
             finally:

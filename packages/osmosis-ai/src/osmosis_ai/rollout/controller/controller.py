@@ -19,6 +19,7 @@ from osmosis_ai.rollout.controller.lanes import make_http_client
 from osmosis_ai.rollout.controller.listener import CallbackListener
 from osmosis_ai.rollout.controller.result import RolloutResult, classify
 from osmosis_ai.rollout.controller.server_client import (
+    NOT_CONNECTED,
     ROLLOUT_SERVER_TIMEOUT,
     RolloutProtocolError,
     RolloutServerClient,
@@ -156,7 +157,7 @@ class RolloutController:
             self._chat.discard(request.rollout_id)
 
     async def _run(self, request: RolloutRunRequest, *, retry_refused: bool) -> RolloutResult | None:
-        """Run one rollout; None when the server refused the connection, so that nothing has begun yet."""
+        """Run one rollout; None when the server took no connection, so that nothing has begun yet."""
         rollout_id = request.rollout_id
         state = self._open[rollout_id] = _OpenRollout(request, time.monotonic())
         self._watch.wake()
@@ -172,14 +173,12 @@ class RolloutController:
             if error.status_code == 404 and state.admitted:
                 return _invalid(request, "rollout_server_lost", error.message, state)
             return _invalid(request, "rollout_protocol_error", error.message, state)
-        except httpx.ConnectError as error:
+        except NOT_CONNECTED as error:
             # The next rollout waits until the server is back.
             self._watch.suspect()
             if retry_refused and not state.admitted:
                 return None
-            return _invalid(
-                request, "rollout_server_lost", f"{self._url} refused a connection: {error}", state
-            )
+            return _invalid(request, "rollout_server_lost", f"{self._url} took no connection: {error}", state)
         except httpx.TransportError as error:
             return _invalid(request, "rollout_transport_error", str(error) or type(error).__name__, state)
         finally:

@@ -21,6 +21,8 @@ ROLLOUT_SERVER_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _EXCHANGE_SEC = 300.0
 _SHORT_TIMEOUT = httpx.Timeout(5.0)
 _FRAMING = (b"content-encoding", b"content-length", b"transfer-encoding")
+# After these the server has not heard of the request.
+NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout)
 _RETRY_DELAY_START, _RETRY_DELAY_END = 0.1, 8.0
 
 
