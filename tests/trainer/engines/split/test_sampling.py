@@ -122,8 +122,9 @@ async def test_state_is_exact_and_published_again(
     before = await engine.sample(PROMPT, SamplingParams(8, seed=3))
     await train(engine, 1)
     await engine.load_state(tmp_path / "state")
-    assert await engine.sample(PROMPT, SamplingParams(8, seed=3)) == before
-    assert before.policy_version == engine.policy_version == 2
+    after = await engine.sample(PROMPT, SamplingParams(8, seed=3))
+    assert (after.token_ids, after.policy_version) == (before.token_ids, 2)
+    assert after.logprobs == pytest.approx(before.logprobs, abs=1e-5)
 
 
 async def test_what_an_earlier_worker_left_is_removed(start_server: Any, open_split: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from osmosis_trainer.engines.split.wire import SamplerFaultError, SamplingServer, ServerFacts, ServerLostError
-from osmosis_trainer.errors import EngineError
+from osmosis_trainer.errors import EngineClosedError, EngineError
 
 # Servers on which one request is tried before it fails.
 _TRIES = 6
@@ -44,6 +44,7 @@ class ServerPool:
         self._log = log
         self._wait_s = wait_s
         self._fault: SamplerFaultError | None = None
+        self._closed = False
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -66,12 +67,9 @@ class ServerPool:
             member = await self.available()
             member.open += 1
             try:
-                return await work(member)
-            except ServerLostError as error:
-                self._lost(member, error)
-            except SamplerFaultError as error:
-                await self._end(error)
-                raise
+                return await self._asked(member, work(member))
+            except ServerLostError:
+                continue
             finally:
                 member.open -= 1
         raise EngineError(f"{_TRIES} tries on the sampling servers failed: {self._reasons()}")
@@ -81,27 +79,40 @@ class ServerPool:
 
         async def one(member: Member) -> bool:
             try:
-                await work(member.server)
-            except ServerLostError as error:
-                self._lost(member, error)
+                await self._asked(member, work(member.server))
+            except ServerLostError:
                 return False
-            except SamplerFaultError as error:
-                await self._end(error)
-                raise
             return True
 
         return sum(await asyncio.gather(*(one(member) for member in self.up)))
+
+    async def _asked[T](self, member: Member, answer: Awaitable[T]) -> T:
+        """The answer of a server; what it does wrong is taken note of."""
+        try:
+            return await answer
+        except ServerLostError as error:
+            self._lost(member, error)
+            raise
+        except SamplerFaultError as error:
+            await self._end(error)
+            raise
+        except (LookupError, TypeError, ValueError) as error:
+            fault = SamplerFaultError(f"{member.server.url} answers in another form than expected: {error!r}")
+            await self._end(fault)
+            raise fault from error
 
     async def available(self) -> Member:
         """The least busy server that is up; waits for one while none is."""
         try:
             async with asyncio.timeout(self._wait_s), self._changed:
-                await self._changed.wait_for(lambda: self.up or self._fault)
+                await self._changed.wait_for(lambda: self.up or self._fault or self._closed)
         except TimeoutError:
             raise EngineError(
                 f"no sampling server was up for {self._wait_s:g} s: {self._reasons()}"
             ) from None
         self.raise_fault()
+        if self._closed:
+            raise EngineClosedError("the engine is closed")
         return min(self.up, key=lambda member: member.open)
 
     def raise_fault(self) -> None:
@@ -111,6 +122,9 @@ class ServerPool:
 
     async def close(self) -> None:
         """Stop looking after servers and close all connections."""
+        self._closed = True
+        async with self._changed:
+            self._changed.notify_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -119,7 +133,7 @@ class ServerPool:
 
     def _lost(self, member: Member, error: ServerLostError) -> None:
         member.reason = str(error)
-        if member.up:
+        if member.up and not self._closed:
             member.up = False
             self._log(f"a sampling server is lost: {error}")
             task = asyncio.create_task(self._revive(member))
@@ -135,8 +149,10 @@ class ServerPool:
                 member.reason = str(error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-            except EngineError as error:
-                await self._end(SamplerFaultError(str(error)))
+            except Exception as error:
+                # Whatever it is, those who wait for the server must hear of it.
+                reason = str(error) if isinstance(error, EngineError) else f"{member.server.url}: {error!r}"
+                await self._end(SamplerFaultError(reason))
             else:
                 self._log(f"the sampling server {member.server.url} is back")
                 return
