@@ -4,7 +4,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _ESC, _ERASE, _KILL, _END_OF_INPUT = 0x1B, (0x7F, 0x08), 0x15, 0x04
 _FIRST_FINAL, _LAST_FINAL = 0x40, 0x7E
@@ -74,8 +74,11 @@ def _erase(line: bytearray, hidden: bool, characters: int) -> None:
 
 
 def _show(text: bytes, hidden: bool) -> None:
+    """Show what is typed, also where standard error goes into a file: a terminal that is read can be written too."""
     if not hidden:
-        os.write(sys.stderr.fileno(), text)
+        place = sys.stderr if sys.stderr.isatty() else sys.stdin
+        with suppress(OSError):
+            os.write(place.fileno(), text)
 
 
 @contextmanager
