@@ -208,7 +208,7 @@ class Trajectory(_Strict):
             part.type == "image" for content in contents if isinstance(content, list) for part in content
         )
 
-    def to_json_dict(self, *, exclude_none: bool = True) -> dict[str, Any]:
+    def to_json_dict(self, exclude_none: bool = True) -> dict[str, Any]:
         """The document as JSON values; nulls of the format's own fields are left out, those in free-form objects stay.
 
         Objects that JSON cannot express become their ``str()``.

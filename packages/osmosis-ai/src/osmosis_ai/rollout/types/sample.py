@@ -33,8 +33,8 @@ class RolloutSample(BaseModel, defer_build=True):
     label: str | None = None
     reward: float | None = Field(default=None, allow_inf_nan=False)
     remove_sample: bool = False
-    metrics: dict[str, Any] = Field(default_factory=dict)
-    extra_fields: dict[str, Any] = Field(default_factory=dict)
+    metrics: dict[Any, Any] = Field(default_factory=dict)
+    extra_fields: dict[Any, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _snapshot_trajectory(self) -> Self:

@@ -101,7 +101,7 @@ class LocalBackend(ExecutionBackend):
             metadata=request.metadata,
             artifacts_dir=await create_rollout_artifacts_dir(self.artifact_root, request.id),
         )
-        rollout = get_rollout_context() or RolloutContext(rollout_id=request.id)
+        rollout = get_rollout_context() or RolloutContext()
         await rollout.set_status(RolloutStatus.RUNNING)
 
         async def call() -> RolloutSample | None:
