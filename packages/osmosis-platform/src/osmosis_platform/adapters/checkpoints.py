@@ -43,7 +43,7 @@ def validation_rewards(session: Session, run: Run) -> dict[int, float]:
         .where(RunMetric.run_id == run.id, RunMetric.key == VALIDATION_REWARD)
         .order_by(RunMetric.step)
     )
-    return dict(found.tuples())
+    return {row.step: row.value for row in found}
 
 
 def best_step(rewards: dict[int, float]) -> int | None:
