@@ -27,6 +27,8 @@ LEARNER_METRICS = {
     "grad_norm": "train/grad_norm",
     "mismatch_kl": "train/sampler_mismatch_kl",
     "logprob_gap_max": "train/sampler_gap_max",
+    "mismatch_truncated": "train/mismatch_truncated_ratio",
+    "mismatch_masked": "train/mismatch_masked_ratio",
     "staleness_kl": "train/staleness_kl",
     "tokens": "train/tokens",
 }

@@ -108,6 +108,10 @@ NEUTRAL = (
 )
 
 
+# Largest weight of a token from a sampler that is another program than the learner.
+EXTERNAL_MISMATCH_CAP = 2.0
+
+
 class RunSettings(_Section):
     """All settings of one training run."""
 
@@ -168,6 +172,7 @@ class RunSettings(_Section):
             ratio_cap=advanced.ratio_cap,
             kl_coef=advanced.kl_coef,
             temperature=self.sampling.rollout_temperature,
+            mismatch_cap=EXTERNAL_MISMATCH_CAP if advanced.engine == "split" else None,
             max_completion_tokens=advanced.max_completion_tokens or self.training.max_response_length,
         )
 

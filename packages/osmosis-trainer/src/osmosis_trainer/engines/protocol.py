@@ -90,7 +90,8 @@ class Objective:
     `clip_low`/`clip_high`: the ratio is clipped to [1 - clip_low, 1 + clip_high]. `negative_cap`: upper bound of the
     ratio for negative advantages (`clip` only; None for no bound). `ratio_cap`: upper bound of the weight (`cispo`).
     `kl_coef` weighs the KL estimate to the base model (adapter off). `temperature` is the one the rows were sampled
-    with. `max_completion_tokens` is the constant divisor of `dr_grpo`. `total_tokens`/`total_rows` are the trained
+    with. `mismatch_cap`: the rows come from a sampler of its own program, whose difference to the learner is corrected by
+    weights of at most this (`osmosis_trainer.learner.mismatch`). `max_completion_tokens` is the constant divisor of `dr_grpo`. `total_tokens`/`total_rows` are the trained
     tokens and rows of the whole optimizer step when it is fed in several `forward_backward` calls; left out, a call
     is a whole step.
     """
@@ -102,6 +103,7 @@ class Objective:
     ratio_cap: float = 5.0
     kl_coef: float = 0.0
     temperature: float = 1.0
+    mismatch_cap: float | None = None
     max_completion_tokens: int | None = None
     total_tokens: int | None = None
     total_rows: int | None = None

@@ -19,6 +19,9 @@ A difference new - old within `ROUNDING` is what the order of additions in a for
 the gradient unchanged). Otherwise the last digits of the sampler, which depend on which requests shared a pass, would reach
 the weights, and a run could not be repeated bitwise.
 
+With `mismatch_cap` the denominator of r is the learner itself at the start of the step, and every term (but not the KL) is
+weighted by how far the learner is from the sampler: see `osmosis_trainer.learner.mismatch`.
+
 With `kl_coef` every term gains kl_coef * (exp(d) - d - 1), d = reference - new: the non-negative estimator of the KL to the
 reference ("k3", Schulman 2020, joschu.net/blog/kl-approx.html).
 """
@@ -32,6 +35,7 @@ from torch import Tensor
 
 from osmosis_trainer.engines.protocol import Objective
 from osmosis_trainer.errors import ConfigError
+from osmosis_trainer.learner.mismatch import correction
 
 # Largest difference of log-probabilities, in nats, that is taken for rounding (float32: measured up to 1e-5).
 ROUNDING = 2e-5
@@ -59,29 +63,48 @@ class TokenBatch:
 
 @dataclass(slots=True)
 class LossTerms:
-    """`total` carries the gradient; the rest are detached sums over the batch's tokens."""
+    """`total` carries the gradient; the rest are detached sums over the batch's tokens. `truncated` and `masked` count
+    what `mismatch_cap` did."""
 
     total: Tensor
     clipped: Tensor
     ratio_max: Tensor
     kl: Tensor
+    truncated: Tensor
+    masked: Tensor
 
 
 def policy_loss(batch: TokenBatch, objective: Objective, step: StepSize) -> LossTerms:
     """The objective's loss over one micro-batch, weighted as part of the whole step. Raises ConfigError on a missing knob."""
     gap = batch.new - batch.old
-    log_ratio = torch.where(gap.detach().abs() <= ROUNDING, batch.new - batch.new.detach(), gap)
+    no_change = batch.new - batch.new.detach()
+    log_ratio = torch.where(gap.detach().abs() <= ROUNDING, no_change, gap)
+    corrected = None
+    if objective.mismatch_cap is not None:
+        cap = objective.mismatch_cap
+        corrected = correction(log_ratio.detach(), batch.row, batch.row_tokens, cap)
+        log_ratio = no_change
     if objective.loss == "gspo":
         log_ratio = _row_mean(log_ratio, batch)
     ratio = log_ratio.exp()
     terms, clipped = _token_terms(ratio, batch, objective)
+    if corrected is not None:
+        terms = terms * corrected.weight
     kl = torch.zeros_like(ratio)
     if batch.reference is not None:
         difference = batch.reference - batch.new
         kl = difference.exp() - difference - 1.0
         terms = terms + objective.kl_coef * kl
     total = (terms * token_weights(batch.row_tokens, objective, step)).sum()
-    return LossTerms(total, clipped.sum(), ratio.detach().max(), kl.detach().sum())
+    none = ratio.new_zeros(())
+    return LossTerms(
+        total,
+        clipped.sum(),
+        (ratio.detach() if corrected is None else corrected.raw).max(),
+        kl.detach().sum(),
+        none if corrected is None else corrected.truncated.sum(),
+        none if corrected is None else corrected.masked.sum(),
+    )
 
 
 def _token_terms(ratio: Tensor, batch: TokenBatch, objective: Objective) -> tuple[Tensor, Tensor]:

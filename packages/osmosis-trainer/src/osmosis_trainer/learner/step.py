@@ -33,6 +33,8 @@ class _Sums:
     kl: float = 0.0
     mismatch_kl: float = 0.0
     clipped: float = 0.0
+    truncated: float = 0.0
+    masked: float = 0.0
     ratio_max: float = 0.0
     gap_max: float = 0.0
     computed: int = 0
@@ -49,6 +51,8 @@ class _Sums:
             "kl": self.kl / tokens,
             "mismatch_kl": self.mismatch_kl / tokens,
             "clip_ratio": self.clipped / tokens,
+            "mismatch_truncated": self.truncated / tokens,
+            "mismatch_masked": self.masked / tokens,
             "ratio_max": self.ratio_max,
             "logprob_gap_max": self.gap_max,
             "computed_tokens": float(self.computed),
@@ -189,6 +193,8 @@ class Learner:
                 terms.clipped.float(),
                 terms.ratio_max,
                 gap.abs().max(),
+                terms.truncated.float(),
+                terms.masked.float(),
             ]
         ).tolist()
         sums.loss += value
@@ -199,6 +205,8 @@ class Learner:
         sums.clipped += stats[3]
         sums.ratio_max = max(sums.ratio_max, stats[4])
         sums.gap_max = max(sums.gap_max, stats[5])
+        sums.truncated += stats[6]
+        sums.masked += stats[7]
         sums.computed += computed
         sums.raw += sum(len(row.token_ids) for pack in packs for row in pack.rows)
         sums.micro_batches += 1
