@@ -1,13 +1,11 @@
 """Downloading a dataset file."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
-
-import httpx
 
 from osmosis_ai.cli import serializers
 from osmosis_ai.cli.errors import CLIError
@@ -16,8 +14,8 @@ from osmosis_ai.cli.output.messages import progress, status
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.workspace import open_workspace
 from osmosis_ai.platform.api.client import PlatformClient, segment
-from osmosis_ai.platform.api.download import fetch
-from osmosis_ai.platform.api.transfer import open_stream, transfer_client
+from osmosis_ai.platform.api.download import Place, fetch
+from osmosis_ai.platform.api.transfer import transfer_client
 from osmosis_ai.platform.errors import PlatformError
 
 _IN_PROGRESS = {"uploading", "pending", "processing"}
@@ -64,14 +62,18 @@ def fetch_dataset(
         PlatformError: the download failed; nothing is left behind.
     """
     addresses = _Addresses(client, found)
-    target = _target(output, lambda: _file_name(addresses.answer, found, addresses.url))
-    if target.exists() and not overwrite:
-        raise CLIError(
-            f"File already exists: {target}. Use --overwrite to replace it.",
-            details={"path": str(target)},
-        )
-    _fetch(addresses, target, found.get("file_size"))
-    return target
+    target, free_name = _target(output, _file_name(addresses.answer, found, addresses.url))
+
+    def place(headers: Mapping[str, str]) -> Path:
+        announced = _announced_name(headers) if free_name else None
+        final = target.with_name(_with_extension(announced, found, addresses.url)) if announced else target
+        if final.exists() and not overwrite:
+            raise CLIError(
+                f"File already exists: {final}. Use --overwrite to replace it.", details={"path": str(final)}
+            )
+        return final
+
+    return _fetch(addresses, target, found.get("file_size"), place)
 
 
 class _Addresses:
@@ -103,7 +105,7 @@ def _require_ready(found: dict[str, Any]) -> None:
         raise CLIError(f"The dataset is not available for download (status: {state}).")
 
 
-def _fetch(addresses: _Addresses, target: Path, size: Any) -> None:
+def _fetch(addresses: _Addresses, target: Path, size: Any, place: Place) -> Path:
     done = 0
     with transfer_client(addresses.url) as client, progress("Downloading", size or 0) as show:
 
@@ -113,16 +115,20 @@ def _fetch(addresses: _Addresses, target: Path, size: Any) -> None:
             show(done)
 
         try:
-            fetch(client, addresses.get, target, expected_size=size or None, added=add)
+            return fetch(client, addresses.get, target, expected_size=size or None, added=add, place=place)
         except PlatformError as error:
             raise PlatformError(f"Download failed: {error.message}", details=error.details) from error
 
 
 def _file_name(answer: dict[str, Any], found: dict[str, Any], url: str) -> str:
     given = [answer.get(key) for key in ("file_name", "fileName", "download_file_name", "downloadFileName")]
-    names = [_announced_name(url), *given, found.get("file_name"), found["id"]]
-    chosen = next(str(name) for name in names if name)
-    base = PurePosixPath(chosen.replace("\\", "/")).name.strip()
+    chosen = next(str(name) for name in [*given, found.get("file_name"), found["id"]] if name)
+    return _with_extension(chosen, found, url)
+
+
+def _with_extension(name: str, found: dict[str, Any], url: str) -> str:
+    """The last part of a name, with the extension of the address or of the dataset when it has none of a dataset file."""
+    base = PurePosixPath(name.replace("\\", "/")).name.strip()
     if not base.strip("."):
         base = "dataset"
     if PurePosixPath(base).suffix.lower() not in _EXTENSIONS:
@@ -132,27 +138,23 @@ def _file_name(answer: dict[str, Any], found: dict[str, Any], url: str) -> str:
     return base
 
 
-def _announced_name(url: str) -> str | None:
-    """The name in the Content-Disposition of the file's address; None without one. The file itself is fetched later."""
-    headers = Message()
-    try:
-        with transfer_client(url) as client, open_stream(client, url) as response:
-            headers["Content-Disposition"] = response.headers.get("Content-Disposition", "")
-    except (httpx.HTTPError, PlatformError):
-        return None  # the download will say what is wrong
-    return headers.get_filename()
+def _announced_name(headers: Mapping[str, str]) -> str | None:
+    """The name in a Content-Disposition; None without one."""
+    message = Message()
+    message["Content-Disposition"] = headers.get("Content-Disposition", "")
+    return message.get_filename()
 
 
-def _target(output: str | None, file_name: Callable[[], str]) -> Path:
-    """Where the file goes; its own name is asked for only where it counts."""
+def _target(output: str | None, file_name: str) -> tuple[Path, bool]:
+    """Where the file goes, and whether the store may still name it."""
     if output is None:
-        return Path.cwd() / file_name()
+        return Path.cwd() / file_name, True
     path = Path(output).expanduser()
     if path.is_dir():
-        return path.resolve() / file_name()
+        return path.resolve() / file_name, True
     if output.endswith((os.sep, "/")):
         raise CLIError(f"Output directory not found: {output}", details={"path": output})
     path = path.resolve()
     if not path.parent.is_dir():
         raise CLIError(f"Output directory not found: {path.parent}", details={"path": str(path.parent)})
-    return path
+    return path, False

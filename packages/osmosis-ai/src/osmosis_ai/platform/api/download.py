@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +29,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _RETRY_STATUSES = {403, 429}  # 403: the address has expired
 Added = Callable[[int], None]
 Address = Callable[[bool], str | None]
+Place = Callable[[Mapping[str, str]], Path]
 
 
 def partial_path(target: Path) -> Path:
@@ -45,18 +46,20 @@ def fetch(
     expected_size: int | None,
     added: Added = lambda _: None,
     stop: threading.Event | None = None,
-) -> None:
+    place: Place | None = None,
+) -> Path:
     """Download a file, with up to three tries that go on where the one before broke off.
 
     ``address(renew)`` gives the address, a new one when ``renew`` is true, or None when there is none. ``added`` hears how many
-    bytes came (negative when they are thrown away). Whatever happens, nothing but a complete file is left.
+    bytes came (negative when they are thrown away). Whatever happens, nothing but a complete file is left. ``place`` chooses the
+    file's name beside ``target`` by the headers of the answer; what it raises ends the download. Returns where the file is.
 
     Raises:
         TransferError: refused, still failing, of another size or hash, or stopped.
         DiskFullError: there is no room.
     """
     stop = stop or threading.Event()
-    one = _Download(client, target, expected_size, added, stop)
+    one = _Download(client, target, expected_size, added, stop, place)
     renew = False
     try:
         for attempt in range(ATTEMPTS):
@@ -66,8 +69,7 @@ def fetch(
             if url is None:
                 raise TransferError("the platform gave no address")
             try:
-                one.attempt(url)
-                return
+                return one.attempt(url)
             except TransferError as error:
                 status = error.status_code
                 final = status is not None and 400 <= status < 500 and status not in _RETRY_STATUSES
@@ -81,6 +83,7 @@ def fetch(
         partial_path(target).unlink(missing_ok=True)
         one.forget()
         raise
+    raise AssertionError("unreachable")
 
 
 class _BusyError(TransferError):
@@ -97,16 +100,18 @@ class _Download:
         expected_size: int | None,
         added: Added,
         stop: threading.Event,
+        place: Place | None,
     ) -> None:
         self._client, self._target, self._size = client, target, expected_size
-        self._added, self._stop = added, stop
+        self._added, self._stop, self._place = added, stop, place
+        self._final = target
         self._counted = 0
 
     def forget(self) -> None:
         """The bytes that came do not count any more."""
         self._count(-self._counted)
 
-    def attempt(self, url: str) -> None:
+    def attempt(self, url: str) -> Path:
         """Fetch what is missing and move the file into place."""
         partial = partial_path(self._target)
         try:
@@ -114,7 +119,7 @@ class _Download:
             with _opened(partial) as file:
                 self._fill(file, url)
                 partial.chmod(0o644)
-                partial.replace(self._target)
+                partial.replace(self._final)
         except httpx.HTTPError as error:
             raise TransferError(f"{self._target.name}: {safe_text(error, url)}") from error
         except OSError as error:
@@ -125,6 +130,7 @@ class _Download:
                     details={"path": str(self._target)},
                 ) from error
             raise TransferError(f"{self._target.name}: cannot write: {error.strerror}") from error
+        return self._final
 
     def _fill(self, file: BinaryIO, url: str) -> None:
         offset = file.seek(0, os.SEEK_END)
@@ -143,6 +149,8 @@ class _Download:
         return None
 
     def _receive(self, file: BinaryIO, response: httpx.Response, offset: int) -> None:
+        if self._place is not None:
+            self._final = self._place(response.headers)
         digest = hashlib.sha256()
         self._count(-self._counted)
         file.truncate(offset)
