@@ -12,6 +12,7 @@ import json
 import shutil
 import socket
 import tarfile
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -156,6 +157,10 @@ class SampleRequest(Strict):
     type: Literal["sample"]
 
 
+class NotLoadedError(Exception):
+    """A version is sampled whose model is not in memory."""
+
+
 @dataclass
 class Memory:
     """What a restart loses."""
@@ -195,6 +200,7 @@ class TinkerServer:
         self._memory = Memory()
         self._server: uvicorn.Server | None = None
         self._sampler: LocalEngine | None = None
+        self._loading = asyncio.Lock()
 
     @property
     def url(self) -> str:
@@ -245,6 +251,11 @@ class TinkerServer:
                 return await work
             except HTTPException as error:
                 return {"error": str(error.detail), "category": "user"}
+            except NotLoadedError:
+                raise
+            except Exception as error:
+                traceback.print_exc()
+                return {"error": repr(error), "category": "server"}
 
         self._memory.work[request_id] = asyncio.create_task(guarded())
         return {"request_id": request_id, "future_id": request_id, "status": "pending"}
@@ -315,11 +326,10 @@ class TinkerServer:
         if not count:
             return {"metrics": None}
         parameters = learner.parameters
+        positions = self._memory.positions.pop(model_id)
         if self.reduction.startswith("mean"):
             for parameter in parameters.values():
-                parameter.grad /= (
-                    self._memory.positions.pop(model_id) if "tokens" in self.reduction else count
-                )
+                parameter.grad /= positions if "tokens" in self.reduction else count
         self.gradients.append({name: p.grad.clone() for name, p in parameters.items()})
         limit = adam.grad_clip_norm if self.clips and adam.grad_clip_norm else float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(list(parameters.values()), limit))
@@ -369,14 +379,12 @@ class TinkerServer:
         return folder
 
     async def _sample(self, request: SampleRequest) -> dict[str, Any]:
-        if self._sampler is None:
-            settings = LocalSettings(threads=1, slots=self.slots, device="cpu")
-            self._sampler = await asyncio.to_thread(LocalEngine.load, self.base, settings)
-        sampler, path = self._sampler, request.model_path
+        path = request.model_path
         if request.sampling_session_id is not None:
             path = self._memory.samplers[request.sampling_session_id]
-        if path is not None and path not in sampler._adapters:
-            await sampler.load_adapter(path, self._place(path))
+        if path is not None and path.removeprefix("tinker://").partition("/")[0] not in self.models:
+            raise NotLoadedError(f"Model of {path} not loaded")
+        sampler = await self._sampler_with(path)
         given, prompt = request.sampling_params, request.prompt.tokens
         sequences = []
         for n in range(request.num_samples):
@@ -396,6 +404,15 @@ class TinkerServer:
             answer["prompt_logprobs"] = [None, *self._base_logprobs(prompt)]
         return answer
 
+    async def _sampler_with(self, path: str | None) -> LocalEngine:
+        async with self._loading:
+            if self._sampler is None:
+                settings = LocalSettings(threads=1, slots=self.slots, device="cpu")
+                self._sampler = await asyncio.to_thread(LocalEngine.load, self.base, settings)
+            if path is not None and path not in self._sampler._adapters:
+                await self._sampler.load_adapter(path, self._place(path))
+            return self._sampler
+
     def _base_logprobs(self, tokens: list[int]) -> list[float]:
         model = AutoModelForCausalLM.from_pretrained(self.base).eval()
         with torch.no_grad():
@@ -409,7 +426,10 @@ class TinkerServer:
         done, _ = await asyncio.wait({task}, timeout=LONG_POLL_S)
         if not done:
             return {"type": "try_again", "request_id": request_id, "queue_state": "active"}
-        return task.result()
+        try:
+            return task.result()
+        except NotLoadedError as error:  # some servers answer work that failed like this
+            raise HTTPException(400, str(error)) from error
 
     # -- routes ------------------------------------------------------------------------------------------------------
 

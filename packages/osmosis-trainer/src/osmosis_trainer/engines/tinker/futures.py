@@ -46,7 +46,7 @@ async def result(transport: Transport, request_id: str, what: str, limit_s: floa
     async with within(limit_s, what):
         pause = _PAUSE_S
         while True:
-            response = await transport.post("retrieve_future", {"request_id": request_id})
+            response = await transport.poll("retrieve_future", {"request_id": request_id})
             if response.status_code not in _NOT_READY:
                 content = _finished(response, what)
                 if content is not None:

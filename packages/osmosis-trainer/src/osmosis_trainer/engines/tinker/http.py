@@ -20,6 +20,8 @@ _CONNECTIONS = httpx.Limits(max_connections=256, max_keepalive_connections=64)
 # Said before any work was taken on: trying again cannot do it twice.
 _REFUSED = frozenset({429, 503})
 _BROKEN = frozenset({500, 502, 504})
+# A server that fails this often in a row at one request will not do it at all.
+_FAILURES = 6
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _SHOWN = 300
 
@@ -53,6 +55,10 @@ class Transport:
             "POST", f"/api/v1/{path}", json=body, repeatable=repeatable, patience_s=patience_s
         )
 
+    async def poll(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """Like `post`, for a question that the server may hold for long: 408 when it did."""
+        return await self.request("POST", f"/api/v1/{path}", json=body, polling=True)
+
     async def request(
         self,
         method: str,
@@ -61,11 +67,12 @@ class Transport:
         json: dict[str, Any] | None = None,
         repeatable: bool = True,
         patience_s: float | None = None,
+        polling: bool = False,
     ) -> httpx.Response:
         """Like `post`, for any method; `path` is below the server's address, or an absolute address of the same server."""
         address = path if path.startswith(("http://", "https://")) else self.url + path
         deadline = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
-        pause = _FIRST_PAUSE_S
+        pause, failures = _FIRST_PAUSE_S, 0
         while True:
             wait_s = pause
             try:
@@ -73,18 +80,21 @@ class Transport:
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 problem = f"cannot be reached ({type(error).__name__})"
             except httpx.TransportError as error:
+                if polling and isinstance(error, httpx.ReadTimeout):
+                    return httpx.Response(408)  # the server holds the question until it has an answer
                 problem = f"broke the connection ({type(error).__name__})"
                 if not repeatable:
                     raise RequestLostError(
                         f"the server at {self.url} {problem} during {method} {path}"
                     ) from error
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            except httpx.InvalidURL as error:
                 raise ServerError(f"{self.url} is no address of a server: {error}") from error
             else:
                 if response.status_code not in _REFUSED | _BROKEN:
                     return response
                 problem = f"answered {shown(response)}"
-                if response.status_code in _BROKEN and not repeatable:
+                failures += response.status_code in _BROKEN
+                if failures == _FAILURES or (failures and not repeatable):
                     raise RequestLostError(f"the server at {self.url} {problem} to {method} {path}")
                 wait_s = max(pause, _retry_after(response))
             if time.monotonic() + wait_s > deadline:

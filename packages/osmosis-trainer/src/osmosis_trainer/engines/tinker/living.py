@@ -18,7 +18,6 @@ from osmosis_trainer.engines.tinker.reduction import step_datums
 from osmosis_trainer.engines.tinker.retention import Retention
 from osmosis_trainer.engines.tinker.sampling import RemoteSampler
 from osmosis_trainer.engines.tinker.settings import TinkerSettings
-from osmosis_trainer.errors import EngineError
 
 # How often one request may cost a restoration before the run fails.
 _LIVES = 3
@@ -142,22 +141,21 @@ class LivingModel:
     async def _make(self) -> RemoteModel:
         """A model on the server in the state of the history, its version published."""
         for life in range(_LIVES):
-            model = await RemoteModel.create(self._transport, self._settings, self._lease)
             try:
-                await self._replay(model)
+                return await self._make_once()
             except RequestLostError as error:
-                await model.unload()
                 if life == _LIVES - 1:
                     raise ServerError(f"the model cannot be restored: {error}") from error
-            except EngineError:
-                await model.unload()
-                raise
-            except BaseException:
-                await model.abandon()
-                raise
-            else:
-                return model
         raise AssertionError("unreachable")
+
+    async def _make_once(self) -> RemoteModel:
+        model = await RemoteModel.create(self._transport, self._settings, self._lease)
+        try:
+            await self._replay(model)
+        except BaseException:
+            await model.unload()
+            raise
+        return model
 
     async def _replay(self, model: RemoteModel) -> None:
         history = self._history

@@ -78,10 +78,7 @@ class RemoteModel:
         }
         what = f"creating a model of {settings.base_model}"
         pending = await submit(transport, "create_model", body, repeatable=False)
-        try:
-            made = await result(transport, pending["request_id"], what, settings.result_s)
-        except RequestLostError as error:
-            raise ServerError(str(error)) from error
+        made = await result(transport, pending["request_id"], what, settings.result_s)
         lease.add(made["model_id"])
         return cls(transport, settings, lease, opened["session_id"], made["model_id"])
 
