@@ -185,7 +185,10 @@ def test_stop_and_deploy(visit: Callable[..., Any], site: Any) -> None:
     row.get_by_role("button", name="Deploy").press("Enter")
     expect(row.locator(".badge")).to_have_text("active")
     expect(page.locator(".head")).to_contain_text("1 of")
-    expect(page.get_by_text("Call a deployed model")).to_be_visible()
+    row.get_by_role("link", name=f"{site.long}-step-10").click()
+    expect(page.locator("#call-curl")).to_contain_text(f"osmosis/tiny-multiply:{site.long}-step-10")
+    expect(page.get_by_role("link", name="Try it")).to_be_visible()
+    page.go_back()
     row.get_by_role("button", name="Undeploy").click()
     expect(row.locator(".badge")).to_have_text("inactive")
 

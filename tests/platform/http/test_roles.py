@@ -164,6 +164,10 @@ PAGES = {
     "POST /{workspace}/datasets/bulk": member(form={"action": "delete", "dataset": "sums"}),
     "GET /{workspace}/datasets/{name_or_id}": member(path={"name_or_id": "sums"}),
     "GET /{workspace}/rollouts": member(),
+    "GET /{workspace}/git": member(),
+    "POST /{workspace}/git/repository": Row("admin", 409, form={"name": "more"}),
+    "POST /{workspace}/git/sync": member(303, form={}),
+    "POST /{workspace}/git/syncs/{sync_id}/retry": member(404, path={"sync_id": "none"}, form={}),
     "GET /{workspace}/{room:room}": member(path={"room:room": "evaluation"}),
     "GET /{workspace}/{room:room}/bulk": member(path={"room:room": "evaluation"}, query="action=delete&run=RUN"),
     "POST /{workspace}/{room:room}/bulk": member(
@@ -185,10 +189,20 @@ PAGES = {
     "GET /{workspace}/compare/evaluation": member(query="run=RUN"),
     "GET /{workspace}/compare/training": member(query="run=TRAINING"),
     "GET /{workspace}/models": member(),
+    "GET /{workspace}/models/{name_or_id}": member(path={"name_or_id": "LORA"}),
+    "GET /{workspace}/playground": member(),
+    "POST /{workspace}/playground/chat": member(403, json={"model": "x", "messages": [{}]}),  # without its token
     "POST /{workspace}/models/{model_id}/{action}": member(
         303, path={"model_id": "LORA", "action": "undeploy"}, form={}
     ),
     "GET /{workspace}/secrets": member(),
+    "GET /new": Row("person"),
+    "POST /new": Row("person", 400, form={"name": "A B"}),
+    "GET /account": Row("person"),
+    "POST /account/name": Row("person", 400, form={}),
+    "POST /account/password": Row("person", 400, form={"current": "x", "new": "12345678", "again": "12345678"}),
+    "POST /account/sessions/end": Row("person", 303, form={}),
+    "POST /account/sessions/{session_id}/end": Row("person", 404, path={"session_id": "none"}, form={}),
     "GET /account/tokens": Row("person"),
     "POST /account/tokens": Row("person", 201, form={"name": "ci"}),
     "POST /account/tokens/{token_id}/revoke": Row("person", 303, path={"token_id": "OWN_TOKEN"}, form={}),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, FastAPI
 
 from osmosis_platform import health
+from osmosis_platform.accounts import account_views, token_views
 from osmosis_platform.accounts import api as accounts_api
-from osmosis_platform.accounts import token_views
 from osmosis_platform.accounts import views as accounts_views
 from osmosis_platform.adapters import api as adapters_api
 from osmosis_platform.adapters import views as adapters_views
@@ -26,9 +26,11 @@ from osmosis_platform.http.openapi import ErrorBody, refusals
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
 from osmosis_platform.inference import api as inference_api
+from osmosis_platform.inference import playground
 from osmosis_platform.inference import views as inference_views
 from osmosis_platform.live import views as live_views
 from osmosis_platform.repositories import api as repositories_api
+from osmosis_platform.repositories import views as git_views
 from osmosis_platform.rollouts import api as rollouts_api
 from osmosis_platform.rollouts import views as rollouts_views
 from osmosis_platform.runs import api as runs_api
@@ -44,7 +46,7 @@ from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
 from osmosis_platform.webhooks import views as webhook_views
 from osmosis_platform.workspaces import api as workspaces_api
-from osmosis_platform.workspaces import invite_views, member_views, settings_views
+from osmosis_platform.workspaces import create_views, invite_views, member_views, settings_views
 from osmosis_platform.workspaces import views as workspaces_views
 
 APIS: tuple[APIRouter, ...] = (
@@ -66,12 +68,15 @@ APIS: tuple[APIRouter, ...] = (
 # After the APIs: a page's address begins with the name of a workspace, which could be any word.
 PAGES: tuple[APIRouter, ...] = (
     accounts_views.router,
+    account_views.router,
     token_views.router,
     invite_views.router,
+    create_views.router,
     workspaces_views.router,
     upload_views.router,
     datasets_views.router,
     rollouts_views.router,
+    git_views.router,
     new_run_views.router,
     manage_run_views.router,
     runs_views.router,
@@ -80,6 +85,7 @@ PAGES: tuple[APIRouter, ...] = (
     adapters_views.router,
     secrets_views.router,
     inference_views.router,
+    playground.router,
     settings_views.router,
     member_views.router,
     audit_views.router,

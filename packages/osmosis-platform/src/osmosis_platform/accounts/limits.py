@@ -54,11 +54,12 @@ class TryLimit:
 
 @dataclass(frozen=True, slots=True)
 class AccountLimits:
-    """The limits of one platform: passwords tried, CLI logins started, unknown device codes polled, wrong tokens sent."""
+    """The limits of one platform: passwords tried, CLI logins started, unknown device codes polled, workspaces made, wrong tokens sent."""
 
     sign_in: TryLimit = field(default_factory=lambda: TryLimit(10, 300))
     device_start: TryLimit = field(default_factory=lambda: TryLimit(30, 600))
     device_guess: TryLimit = field(default_factory=lambda: TryLimit(30, 60))
+    new_workspaces: TryLimit = field(default_factory=lambda: TryLimit(10, 3600))
     token_guess: TryLimit = field(default_factory=lambda: TryLimit(300, 60))
 
     @contextmanager

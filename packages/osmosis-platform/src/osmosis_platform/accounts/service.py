@@ -25,16 +25,18 @@ def create_user(session: Session, *, email: str, name: str, password: str | None
     address = normalise_email(email)
     if session.scalar(select(User.id).where(User.email == address)) is not None:
         raise Conflict(f"There is already an account for {address}.", code="EMAIL_TAKEN", field="email")
-    if not name.strip() or len(name) > 200:
-        raise InvalidInput("A name has 1 to 200 characters.", field="name")
-    user = User(
-        email=address,
-        name=name.strip(),
-        password_hash=hash_password(password) if password is not None else None,
-    )
+    user = User(email=address, password_hash=hash_password(password) if password is not None else None)
+    set_name(user, name)
     session.add(user)
     session.flush()
     return user
+
+
+def set_name(user: User, name: str) -> None:
+    """Give a person the name that others see; raises InvalidInput."""
+    if not name.strip() or len(name) > 200:
+        raise InvalidInput("A name has 1 to 200 characters.", field="name")
+    user.name = name.strip()
 
 
 def normalise_email(email: str) -> str:

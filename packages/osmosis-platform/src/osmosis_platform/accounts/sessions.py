@@ -29,7 +29,12 @@ class SignedIn:
 
 
 def sign_in(
-    platform: Platform, email: str, password: str, *, address: str, old_cookie: str | None = None
+    platform: Platform,
+    email: str,
+    password: str,
+    *,
+    address: str,
+    old_cookie: str | None = None,
 ) -> SignedIn:
     """Check a password and start a session; one that the browser already had ends, so that no session can be planted.
 
@@ -69,6 +74,14 @@ def find_session(session: Session, cookie: str) -> BrowserSession | None:
         .options(joinedload(BrowserSession.user))
         .where(BrowserSession.token_hash == hash_token(cookie), BrowserSession.expires_at > utc_now())
     )
+
+
+def sessions_of(session: Session, user_id: str) -> list[BrowserSession]:
+    """The browsers in which a person is signed in, newest first."""
+    query = select(BrowserSession).where(
+        BrowserSession.user_id == user_id, BrowserSession.expires_at > utc_now()
+    )
+    return list(session.scalars(query.order_by(BrowserSession.created_at.desc(), BrowserSession.id)))
 
 
 def check_csrf(browser: BrowserSession, given: str) -> None:

@@ -77,7 +77,7 @@ def _page(
         found = [_row(token) for token in tokens.list_tokens(session, person.user.id)]
         mine = [item.workspace.name for item in workspaces_of(session, person.user.id)]
     data = {"tokens": found, "created": created, "error": error}
-    chrome = {"person": person.user, "csrf": person.session.csrf_token, "workspaces": mine}
+    chrome = {"person": person.user, "csrf": person.session.csrf_token, "workspaces": mine, "page": "tokens"}
     return render(request, "tokens.html", data, status=status, name=name, lifetimes=LIFETIMES, **chrome)
 
 

@@ -35,14 +35,10 @@ def refuse_foreign_origin(request: Request) -> None:
 
 @router.get("/")
 def start(platform: PlatformDep, person: SignedInDep) -> Response:
-    """To the person's first workspace."""
+    """To the person's first workspace, or to where one is made."""
     with platform.database.read() as session:
         name = first_workspace(session, person.user.id)
-    if name is None:
-        raise PlatformError(
-            "You are in no workspace. Ask an admin of one for an invitation.", code="NO_WORKSPACE", status=404
-        )
-    return RedirectResponse(f"/{name}", status_code=303)
+    return RedirectResponse(f"/{name}" if name is not None else "/new", status_code=303)
 
 
 @router.get("/sign-in")

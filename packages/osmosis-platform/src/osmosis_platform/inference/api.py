@@ -61,16 +61,20 @@ async def chat_completions(request: Request, platform: PlatformDep) -> Response:
     """One completion; with `"stream": true` as server-sent events, passed on as they come."""
     try:
         workspace_id = await run_in_threadpool(_workspace, platform, request)
-        body = _parse(await _read(request))
-        target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
-        if platform.supervisor is None or not platform.settings.serve_models:
-            raise Unavailable("This platform serves no models right now.")
-        base_url, key = await to_thread.run_sync(
-            partial(platform.supervisor.inference.ensure, timeout=_START_SECONDS), limiter=_limiter()
-        )
-        return await _forward(base_url, key, {**body, "model": target.internal}, target)
+        return await complete(platform, workspace_id, _parse(await _read(request)))
     except PlatformError as error:
         return error_object(error)
+
+
+async def complete(platform: Platform, workspace_id: str, body: dict[str, Any]) -> Response:
+    """Pass a request of somebody in the workspace on to the inference server. Raises PlatformError."""
+    target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
+    if platform.supervisor is None or not platform.settings.serve_models:
+        raise Unavailable("This platform serves no models right now.")
+    base_url, key = await to_thread.run_sync(
+        partial(platform.supervisor.inference.ensure, timeout=_START_SECONDS), limiter=_limiter()
+    )
+    return await _forward(base_url, key, {**body, "model": target.internal}, target)
 
 
 @cache

@@ -1,29 +1,42 @@
-"""The rollouts page: the catalogue per branch, and sync history."""
+"""The rollouts page: the catalogue per branch, and what the latest pushes brought."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import select
 
+from osmosis_platform.http.paging import page_of
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.repositories.models import Repository, SyncEvent
+from osmosis_platform.repositories.views import sync_row
 from osmosis_platform.rollouts.api import rollout_body
 from osmosis_platform.rollouts.models import Rollout
+from osmosis_platform.web.addresses import query_of
 from osmosis_platform.web.pages import render
-from osmosis_platform.web.viewer import ViewerDep
+from osmosis_platform.web.viewer import ViewerDep, page_at
 
 router = APIRouter(include_in_schema=False)
-MAX_SHOWN = 200
-SYNCS_SHOWN = 20
+SYNCS_SHOWN = 5
+ORDERS: dict[str, tuple[Any, ...]] = {
+    "name": (Rollout.name, Rollout.id),
+    "newest": (Rollout.last_synced_at.desc(), Rollout.name),
+}
 
 
 @router.get("/{workspace}/rollouts")
 def rollouts_page(
-    request: Request, platform: PlatformDep, viewer: ViewerDep, branch: str | None = None
+    request: Request,
+    platform: PlatformDep,
+    viewer: ViewerDep,
+    branch: str | None = None,
+    q: Annotated[str, Query(max_length=200)] = "",
+    sort: Literal["name", "newest"] = "name",
+    offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """Rollouts of a branch (the default branch first)."""
+    """Rollouts of a branch (the default branch first): `q` is part of a name or description, `sort` orders them."""
+    page = page_at(offset)
     with platform.database.read() as session:
         repository = session.scalar(select(Repository).where(Repository.workspace_id == viewer.workspace_id))
         chosen = branch or (repository.default_branch if repository else "main")
@@ -31,15 +44,24 @@ def rollouts_page(
         branches = list(
             session.scalars(select(Rollout.branch).where(mine).distinct().order_by(Rollout.branch).limit(50))
         )
-        found = session.scalars(
-            select(Rollout).where(mine, Rollout.branch == chosen).order_by(Rollout.name).limit(MAX_SHOWN)
-        )
+        query = select(Rollout).where(mine, Rollout.branch == chosen).order_by(*ORDERS[sort])
+        if q.strip():
+            text = q.strip()
+            named = Rollout.name.icontains(text, autoescape=True)
+            query = query.where(named | Rollout.description.icontains(text, autoescape=True))
+        found, total = page_of(session, query, page)
         name = repository.full_name if repository else ""
         data: dict[str, Any] = {
             "branch": chosen,
             "branches": branches,
             "rollouts": [rollout_body(r, name) for r in found],
             "syncs": [],
+            "page": {"limit": page.limit, "offset": page.offset, "total": total},
+            "filter": {
+                "q": q,
+                "sort": sort,
+                "query": query_of({"branch": branch or "", "q": q, "sort": sort}, sort="name"),
+            },
         }
         if repository:
             syncs = session.scalars(
@@ -48,17 +70,5 @@ def rollouts_page(
                 .order_by(SyncEvent.created_at.desc())
                 .limit(SYNCS_SHOWN)
             )
-            data["syncs"] = [_sync(event) for event in syncs]
+            data["syncs"] = [sync_row(event) for event in syncs]
     return render(request, "rollouts.html", data, viewer=viewer, room="rollouts")
-
-
-def _sync(event: SyncEvent) -> dict[str, Any]:
-    return {
-        "branch": event.branch,
-        "status": event.status,
-        "commit_sha": event.commit_sha,
-        "message": event.message,
-        "error": event.error,
-        "rollouts_found": event.rollouts_found,
-        "created_at": event.created_at.isoformat(),
-    }

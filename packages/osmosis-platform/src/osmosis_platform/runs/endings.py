@@ -63,4 +63,4 @@ def _latest(session: Session, run_id: str) -> dict[str, float]:
     )
     at = and_(RunMetric.key == newest.c.key, RunMetric.step == newest.c.step)
     query = select(RunMetric.key, RunMetric.value).join(newest, at).where(mine).order_by(RunMetric.key)
-    return {key: value for key, value in session.execute(query)}
+    return {row.key: row.value for row in session.execute(query)}

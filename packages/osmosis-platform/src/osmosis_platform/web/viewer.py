@@ -27,6 +27,7 @@ ROOMS = (
     ("evaluation", "Evaluation runs"),
     ("training", "Training runs"),
     ("models", "Models"),
+    ("git", "Git"),
     ("secrets", "Secrets"),
     ("settings", "Settings"),
 )
