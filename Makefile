@@ -77,6 +77,9 @@ test-all: dev  ## Tests, with the slow ones
 	$(TRAINER) -m pytest tests/trainer $(PARALLEL) $(ARGS)
 	@UV=$(UV) $(PLATFORM) tools/test_frameworks.py
 
+test-postgres: dev  ## The platform's tests on a Postgres of their own (needs Debian's postgresql). ARGS="-x"
+	@$(PLATFORM) tools/test_postgres.py $(PARALLEL) $(ARGS)
+
 test-frameworks: dev  ## Integrations against the oldest and newest agent frameworks. ARGS="strands-oldest"
 	@UV=$(UV) $(PLATFORM) tools/test_frameworks.py $(ARGS)
 
@@ -105,4 +108,4 @@ lock: | $(UV)  ## Refresh the pinned requirements
 clean:  ## Remove environments and caches
 	rm -rf .venv .venv-trainer .venv-frameworks .tools build dist .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup dev demo serve test test-all test-frameworks bench check format lock clean
+.PHONY: help setup dev demo serve test test-all test-postgres test-frameworks bench check format lock clean

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import make_url, text
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.accounts.tokens import create_token
 from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform, open_platform
+from osmosis_platform.db.session import make_engine
 from osmosis_platform.repositories.models import Repository
 from osmosis_platform.settings import Settings
 from osmosis_platform.workspaces.models import Membership, Workspace
@@ -48,17 +53,63 @@ class Town:
     eve: Person
 
 
+# `make test-postgres` starts a server and names it here: every test then has a database of its own on it.
+POSTGRES = os.environ.get("TEST_POSTGRES_URL")
+
+
+@contextmanager
+def new_database(template: str | None = None) -> Iterator[str | None]:
+    """The address of a database that is dropped afterwards, a copy of `template`; None where tests run on SQLite."""
+    if POSTGRES is None:
+        yield None
+        return
+    server = make_engine(POSTGRES).execution_options(isolation_level="AUTOCOMMIT", read_only=True)
+    name, source = f"test_{uuid.uuid4().hex}", make_url(template).database if template else "template0"
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {source}"))
+    try:
+        yield make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
+    finally:
+        with server.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        server.dispose()
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data_dir=tmp_path / "data", key_file=tmp_path / "keys.json")
+def empty_database(tmp_path: Path) -> Iterator[str]:
+    """The address of a database without tables."""
+    with new_database() as url:
+        yield url or f"sqlite:///{tmp_path / 'db.sqlite3'}"
+
+
+@pytest.fixture
+def only_sqlite() -> None:
+    """For tests of what SQLite alone does."""
+    if POSTGRES is not None:
+        pytest.skip("about SQLite")
 
 
 @pytest.fixture(scope="session")
-def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder as the first start leaves it: copying it is quicker than migrating anew for every test."""
+def empty_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str | None]]:
+    """A data folder and database as the first start leaves them: copying them is quicker than migrating for every test."""
     folder = tmp_path_factory.mktemp("empty")
-    open_platform(Settings(data_dir=folder / "data", key_file=folder / "keys.json")).close()
-    return folder / "data"
+    with new_database() as url:
+        open_platform(
+            Settings(data_dir=folder / "data", key_file=folder / "keys.json", database_url=url)
+        ).close()
+        yield folder / "data", url
+
+
+@pytest.fixture(scope="session")
+def empty_folder(empty_platform: tuple[Path, str | None]) -> Path:
+    """The data folder of a first start."""
+    return empty_platform[0]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, empty_platform: tuple[Path, str | None]) -> Iterator[Settings]:
+    with new_database(template=empty_platform[1]) as url:
+        yield Settings(data_dir=tmp_path / "data", key_file=tmp_path / "keys.json", database_url=url)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import sqlite3
 import zipfile
 from pathlib import Path
@@ -24,13 +25,8 @@ from osmosis_platform.jobs import statements
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "db.sqlite3"
-
-
-@pytest.fixture
-def database(path: Path) -> Database:
-    return Database(f"sqlite:///{path}")
+def database(empty_database: str) -> Database:
+    return Database(empty_database)
 
 
 def test_migrations_and_models_agree(database: Database) -> None:
@@ -42,7 +38,9 @@ def test_migrations_and_models_agree(database: Database) -> None:
     database.close()
 
 
-def test_second_start_changes_nothing(database: Database, path: Path) -> None:
+@pytest.mark.usefixtures("only_sqlite")
+def test_second_start_changes_nothing(database: Database) -> None:
+    path = Path(database.url.removeprefix("sqlite:///"))
     migrate(database)
     database.close()
     before = path.read_bytes()
@@ -74,6 +72,33 @@ def test_newer_database_is_refused(database: Database) -> None:
         migrate(database)
     assert caught.value.code == "DATABASE_TOO_NEW"
     database.close()
+
+
+def test_a_database_out_of_reach_is_named_without_its_password() -> None:
+    pytest.importorskip("psycopg")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        database = Database(f"postgresql://ada:sesame@127.0.0.1:{port}/osmosis")
+        with pytest.raises(
+            CannotStart, match=rf"ada:\*\*\*@127.0.0.1:{port}/osmosis .*cannot be used"
+        ) as caught:
+            migrate(database)
+    assert caught.value.code == "DATABASE_UNREACHABLE"
+    assert "sesame" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("osmosis", "no address"),
+        ("mysql://ada@127.0.0.1/osmosis", "SQLite or Postgres"),
+        ("postgresql+pg8000://ada@127.0.0.1/osmosis", "driver pg8000 is not installed"),
+    ],
+)
+def test_addresses_of_databases_that_cannot_be(url: str, reason: str) -> None:
+    with pytest.raises(CannotStart, match=reason):
+        Database(url)
 
 
 def test_schema_and_claims_are_valid_for_postgres() -> None:

@@ -76,6 +76,7 @@ def test_foreign_keys_hold(platform: Platform) -> None:
         session.add(token)
 
 
+@pytest.mark.usefixtures("only_sqlite")
 def test_committed_is_durable(platform: Platform) -> None:
     with platform.database.read() as session:
         assert session.scalar(text("PRAGMA synchronous")) == 2
@@ -96,6 +97,7 @@ def test_moments_are_utc_and_naive_ones_are_refused(platform: Platform) -> None:
         session.add(User(email="b@c.d", name="B", created_at=datetime(2026, 1, 1)))
 
 
+@pytest.mark.usefixtures("only_sqlite")
 def test_database_file_is_in_the_private_folder(platform: Platform) -> None:
     folder: Path = platform.settings.data_dir
     assert folder.stat().st_mode & 0o777 == 0o700

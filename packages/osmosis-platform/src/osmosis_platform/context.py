@@ -74,6 +74,7 @@ def open_platform(settings: Settings, *, exclusive: bool = True) -> Platform:
         )
     prepare_folder(folder)
     lock = FolderLock.acquire(folder) if exclusive else None
+    database: Database | None = None
     try:
         database = Database(database_url(settings))
         migrate(database)
@@ -95,6 +96,8 @@ def open_platform(settings: Settings, *, exclusive: bool = True) -> Platform:
             platform.jobs.forget_ended()
             platform.blobs.clear_incoming()
     except BaseException:
+        if database is not None:
+            database.close()
         if lock is not None:
             lock.release()
         raise

@@ -23,7 +23,8 @@ class Settings(BaseSettings):
         default=None, description="Address under which people reach the platform; default http://HOST:PORT."
     )
     database_url: str | None = Field(
-        default=None, description="SQLAlchemy URL; default SQLite in the data folder."
+        default=None,
+        description="Address of a Postgres (postgresql://...); default SQLite in the data folder.",
     )
     key_file: Path | None = Field(
         default=None,

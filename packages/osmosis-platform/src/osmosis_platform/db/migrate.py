@@ -10,6 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from osmosis_platform.db.session import Database
 from osmosis_platform.errors import CannotStart
@@ -18,7 +19,8 @@ FOLDER = Path(str(resources.files("osmosis_platform.db") / "migrations"))
 
 
 def migrate(database: Database) -> None:
-    """Create or upgrade the schema in one transaction; raises CannotStart for a database of a newer version."""
+    """Create or upgrade the schema in one transaction; raises CannotStart for a database of a newer version or out of reach."""
+    _reach(database)
     config = configuration()
     script = ScriptDirectory.from_config(config)
     with database.engine.begin() as connection:
@@ -27,6 +29,20 @@ def migrate(database: Database) -> None:
             return
         _refuse_newer(script, current)
         _upgrade(config, connection)
+
+
+def _reach(database: Database) -> None:
+    if database.engine.dialect.name == "sqlite":
+        return
+    try:
+        database.engine.connect().close()
+    except OperationalError as error:
+        address = database.engine.url.render_as_string(hide_password=True)
+        reason = " ".join(str(error.orig).split())
+        raise CannotStart(
+            f"The database {address} (OSMOSIS_DATABASE_URL) cannot be used: {reason}",
+            code="DATABASE_UNREACHABLE",
+        ) from None
 
 
 def configuration() -> Config:

@@ -6,23 +6,55 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session, sessionmaker
 
 from osmosis_platform.db.changes import Changes
+from osmosis_platform.errors import CannotStart
+
+# The number of the lock that writers on Postgres hold, chosen once.
+_WRITING = 6_274_113
 
 
 def make_engine(url: str) -> Engine:
-    """An engine; on SQLite with WAL, foreign keys, and write transactions that take the lock at their start."""
+    """An engine for SQLite (with WAL and foreign keys) or Postgres; on both, write transactions take a lock at their start.
+
+    Raises CannotStart for an address that is none, and for a database whose driver is not installed.
+    """
     # Requests run in a pool of 40 threads, jobs in a few more: each may hold one connection.
     # Errors of statements reach the log: they must not carry what was about to be stored.
-    engine = create_engine(
-        url, pool_pre_ping=not url.startswith("sqlite"), pool_size=10, max_overflow=50, hide_parameters=True
-    )
-    if url.startswith("sqlite"):
+    address = _with_driver(url)
+    on_sqlite = address.get_backend_name() == "sqlite"
+    try:
+        engine = create_engine(
+            address, pool_pre_ping=not on_sqlite, pool_size=10, max_overflow=50, hide_parameters=True
+        )
+    except ModuleNotFoundError as error:
+        raise CannotStart(
+            f"OSMOSIS_DATABASE_URL names {address.get_backend_name()}, whose driver {error.name} is not installed. "
+            'For Postgres run: pip install "osmosis-platform[postgres]"'
+        ) from error
+    if on_sqlite:
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", _begin if on_sqlite else _lock)
     return engine
+
+
+def _with_driver(url: str) -> URL:
+    try:
+        address = make_url(url)
+    except ArgumentError as error:
+        raise CannotStart(
+            "OSMOSIS_DATABASE_URL is no address such as postgresql://user@host/name."
+        ) from error
+    if address.drivername in ("postgres", "postgresql"):
+        return address.set(drivername="postgresql+psycopg")
+    if address.get_backend_name() not in ("sqlite", "postgresql"):
+        raise CannotStart(
+            f"OSMOSIS_DATABASE_URL names {address.get_backend_name()}; the platform keeps its data in SQLite or Postgres."
+        )
+    return address
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -42,6 +74,12 @@ def _begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
 
+def _lock(connection: Any) -> None:
+    # The rules of services (look, then write) count on being alone, as they are on SQLite.
+    if not connection.get_execution_options().get("read_only", False):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITING})")
+
+
 class Database:
     """The process's one database: `with database.write() as session` commits at the end, `read()` never writes.
 
@@ -55,7 +93,7 @@ class Database:
         self.changes = Changes()
         self.changes.watch(self._write)
         reading = self.engine.execution_options(read_only=True)
-        if not url.startswith("sqlite"):  # where a snapshot is the default
+        if self.engine.dialect.name != "sqlite":  # where a snapshot is the default
             reading = reading.execution_options(isolation_level="REPEATABLE READ")
         self._read = sessionmaker(reading, expire_on_commit=False)
 
