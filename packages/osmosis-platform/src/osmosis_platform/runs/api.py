@@ -16,6 +16,7 @@ from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, Unauthenticated
 from osmosis_platform.http.scope import PlatformDep, bearer_token
 from osmosis_platform.runs import tokens
+from osmosis_platform.runs.attempt_facts import attempt_facts
 from osmosis_platform.runs.blobs import store
 from osmosis_platform.runs.events import apply_events
 from osmosis_platform.runs.models import Run, RunAttempt
@@ -113,15 +114,4 @@ def get_attempts(
 
 def attempt_body(attempt: RunAttempt) -> dict[str, Any]:
     """One finished attempt on the wire."""
-    return {
-        "row_index": attempt.row_index,
-        "run_index": attempt.run_index,
-        "rollout_id": attempt.rollout_id,
-        "status": attempt.status,
-        "reward": attempt.reward,
-        "tokens": attempt.tokens,
-        "duration_ms": attempt.duration_ms,
-        "error_type": attempt.error_type,
-        "error_message": attempt.error_message,
-        "trajectory_blob": attempt.trajectory_sha256,
-    }
+    return {**attempt_facts(attempt), "trajectory_blob": attempt.trajectory_sha256}

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.checkpoints import best_step, validation_rewards
 from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.runs.attempt_facts import attempt_facts
 from osmosis_platform.runs.facts import RunFacts
 from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
 from osmosis_platform.runs.service import duration_ms
@@ -130,18 +131,7 @@ def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
 
 def attempt_row(attempt: RunAttempt) -> dict[str, Any]:
     """One finished attempt."""
-    return {
-        "row_index": attempt.row_index,
-        "run_index": attempt.run_index,
-        "rollout_id": attempt.rollout_id,
-        "status": attempt.status,
-        "reward": attempt.reward,
-        "tokens": attempt.tokens,
-        "duration_ms": attempt.duration_ms,
-        "error_type": attempt.error_type,
-        "error_message": attempt.error_message,
-        "has_trajectory": attempt.trajectory_sha256 is not None,
-    }
+    return {**attempt_facts(attempt), "has_trajectory": attempt.trajectory_sha256 is not None}
 
 
 BINS = 10
