@@ -1,12 +1,14 @@
 """The driver's own names: admission delays, deadlines, outcomes."""
 
 import asyncio
+import dataclasses
 import json
 
 import httpx
 import pytest
 
 from osmosis_ai.rollout.controller import CallbackListener, CallbackStore
+from osmosis_ai.rollout.controller.store import DuplicateRegistrationError
 from osmosis_ai.rollout.driver import RolloutRunRequest
 from osmosis_ai.rollout.http_driver import (
     HttpRolloutDriver,
@@ -64,6 +66,7 @@ async def make_driver():
                 **options,
             )
 
+        make.store, make.listener = store, listener
         yield make
 
 
@@ -219,3 +222,55 @@ async def test_an_id_is_used_up_only_by_a_request_that_may_have_arrived(trouble,
             with pytest.raises(trouble):
                 await driver.run(rollout)
             assert seen == ["/rollout", "/rollout"]
+
+
+async def test_what_a_driver_sends_and_leaves_behind(start_server, make_driver):
+    server, url = await start_server("B")
+    made, store, listener = make_driver(url), make_driver.store, make_driver.listener
+
+    async def ends(rollout):
+        return {"messages": [], "reward": 0.5}
+
+    async def hangs(rollout):
+        await asyncio.Event().wait()
+
+    server.workflow = ends
+    rollout = RolloutRunRequest(
+        [{"role": "user", "content": "x"}], "l", {"m": 1}, "r1", 5, 2, {"row_index": 0, "run_index": 1}
+    )
+    outcome = await made.run(rollout)
+    assert (outcome.status, outcome.sample.reward, outcome.error, outcome.rollout_id) == (
+        "success",
+        0.5,
+        None,
+        "r1",
+    )
+    base = f"{listener.base_url}/v1/rollouts/r1"
+    assert server.bodies[0] == {
+        "rollout_id": "r1",
+        "initial_messages": [{"role": "user", "content": "x"}],
+        "label": "l",
+        "metadata": {"m": 1},
+        "chat_completions_url": base,
+        "completion_callback_url": f"{base}/completion",
+        "grader_callback_url": f"{base}/grader",
+        "controller_api_key": "key",
+        "llm_api_key": None,
+        "grade": True,
+        "agent_timeout_sec": 5,
+        "grader_timeout_sec": 2,
+        "extra_fields": {"row_index": 0, "run_index": 1},
+    }
+    assert store._sessions == {}
+    with pytest.raises(DuplicateRegistrationError):
+        await made.run(rollout)
+
+    server.workflow = hangs
+    running = asyncio.create_task(made.run(dataclasses.replace(rollout, rollout_id="r2")))
+    async with asyncio.timeout(60):
+        while "r2" not in store._sessions or len(server.bodies) < 2:  # noqa: ASYNC110 - no event for it
+            await asyncio.sleep(0.01)
+    await store.acknowledge_without_commit("r2")
+    outcome = await running
+    assert (outcome.status, outcome.error, outcome.sample) == ("cancelled", "cancelled", None)
+    assert store._sessions == {}

@@ -23,6 +23,16 @@ BODY = {
 POLLED = {"initial_messages": [], "chat_completions_url": "", "rollout_id": "p1"}
 
 
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": "/rollout",
+    "raw_path": b"/rollout",
+    "query_string": b"",
+    "headers": [(b"content-type", b"application/json")],
+}
+
+
 class Full(ExecutionBackend):
     """Admits one rollout in two, and keeps what it admitted running."""
 
@@ -151,18 +161,25 @@ async def test_a_client_that_goes_away_starts_nothing() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/rollout",
-        "raw_path": b"/rollout",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }
     with pytest.raises(ClientDisconnect):
-        await server(scope, receive, send)
+        await server(dict(SCOPE), receive, send)
     await asyncio.sleep(0)
     assert backend.started == []
+
+
+async def test_a_client_that_never_reads_its_answer_does_not_lose_the_rollout() -> None:
+    server, backend = servers(direct=True)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(BODY).encode()}
+
+    async def send(message: Message) -> None:
+        raise OSError("connection lost")
+
+    with pytest.raises(OSError, match="connection lost"):
+        await server(dict(SCOPE), receive, send)
+    await asyncio.sleep(0)
+    assert backend.started == ["r1"]
 
 
 @pytest.mark.parametrize("as_root_path", [False, True])

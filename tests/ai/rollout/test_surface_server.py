@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
@@ -367,31 +366,3 @@ async def test_admission(recorder: Recorder) -> None:
         for selector in ({"ids": "r1"}, {"all": "maybe"}, {"ids": [1]}):
             assert (await client.post("/rollout/cancel", json=selector)).status_code == 422
     assert len(backend.requests) == 2
-
-
-async def test_a_client_that_never_reads_its_answer_does_not_lose_the_rollout(recorder: Recorder) -> None:
-    async def script(on_workflow: Any, on_grader: Any) -> None:
-        await on_workflow(ExecutionResult(status="success"))
-
-    backend = Scripted(script)
-    server = create_rollout_server(backend=backend, configure_logging=False)
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": json.dumps(request().model_dump()).encode()}
-
-    async def send(message: Any) -> None:
-        raise OSError("connection lost")
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/rollout",
-        "raw_path": b"/rollout",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }
-    with pytest.raises(OSError, match="connection lost"):
-        await server(scope, receive, send)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert recorder.payloads() == [DONE]
