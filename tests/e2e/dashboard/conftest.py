@@ -69,6 +69,9 @@ class Site:
             "evaluations": "/acme/evaluation",
             "evaluation": f"/acme/evaluation/{ids['eval-done']}",
             "attempt": f"/acme/evaluation/{ids['eval-done']}/attempts/0/0",
+            "compare-evaluations": f"/acme/compare/evaluation?run={ids['eval-done']}&run={ids['eval-better']}&run={ids['eval-failed']}",
+            "compare-trainings": f"/acme/compare/training?run={ids['train-running']}&run={ids['train-hostile']}",
+            "compare-nothing": "/acme/compare/training",
             "trainings": "/acme/training",
             "training": f"/acme/training/{ids['train-running']}",
             "training-crashed": f"/acme/training/{ids['train-crashed']}",
@@ -331,6 +334,9 @@ def _trainings(site: Site) -> None:
 
 def _evaluations(site: Site) -> None:
     done = site.add_run("eval-done", "eval", "finished", total_runs=128, sampled_rows=64)
+    better = site.add_run(
+        "eval-better", "eval", "finished", total_runs=128, sampled_rows=64, env={"NOTE": HOSTILE}
+    )
     site.add_run(
         "eval-failed",
         "eval",
@@ -366,5 +372,19 @@ def _evaluations(site: Site) -> None:
                 run_id=done, row_index=0, run_index=0, path=f"notes/{LONG}.txt", size=12, sha256=stored
             )
         )
+        for row in range(64):
+            for attempt in range(2):
+                reward = 1.0 if row % 5 < 2 else (row % 5) / 4
+                session.add(
+                    RunAttempt(
+                        run_id=better,
+                        row_index=row,
+                        run_index=attempt,
+                        rollout_id=f"b{row}",
+                        status="success",
+                        reward=reward,
+                    )
+                )
         session.flush()
         refresh_results(session, session.get_one(Run, done))
+        refresh_results(session, session.get_one(Run, better))

@@ -137,8 +137,10 @@ def test_a_cursor_shows_the_same_step_in_every_chart(visit: Callable[..., Any], 
     visitor = visit()
     visitor.sign_in()
     page = visitor.go(f"/acme/training/{site.ids['train-running']}")
+    page.locator(".more-charts summary").press("Enter")
     heads = page.locator(".chart-head")
     expect(heads).to_have_count(3)
+    expect(heads.nth(2)).to_contain_text("step 11")
     expect(heads.nth(0)).to_contain_text("step 11")
     box = page.locator(".chart .u-over").first.bounding_box()
     assert box is not None

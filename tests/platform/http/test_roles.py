@@ -178,6 +178,7 @@ PAGES = {
     ),
     "GET /{workspace}/{room:room}/new": member(path={"room:room": "evaluation"}),
     "POST /{workspace}/{room:room}/new": member(400, path={"room:room": "training"}, form={"config": ""}),
+    "GET /{workspace}/training/{name_or_id}/metrics.csv": member(path=TRAINING),
     "GET /{workspace}/{room:room}/{name_or_id}": member(path={"room:room": "evaluation", **RUN}),
     "POST /{workspace}/{room:room}/{name_or_id}/stop": member(303, path={"room:room": "evaluation", **RUN}, form={}),
     "GET /{workspace}/evaluation/{name_or_id}/attempts/{row_index}/{run_index}": member(

@@ -12,6 +12,7 @@ from osmosis_platform.errors import InvalidInput
 from osmosis_platform.evaluation.results import refresh_results_soon
 from osmosis_platform.runs.blobs import with_kept_blobs
 from osmosis_platform.runs.models import LogLine, Run, RunArtifact, RunAttempt, RunMetric, RunSample
+from osmosis_platform.runs.series import refresh_blocks
 from osmosis_platform.runs.upsert import insert_missing, insert_or_replace
 from osmosis_platform.runs.wire import (
     AttemptEvent,
@@ -95,6 +96,7 @@ def _metrics(session: Session, run: Run, events: Sequence[MetricsEvent]) -> None
         for key, value in event.values.items()
     ]
     insert_or_replace(session, RunMetric, rows, replace=("value", "timestamp"))
+    refresh_blocks(session, run.id, [(key, event.step) for event in events for key in event.values])
     rewards = [event.values[REWARD_METRIC] for event in events if REWARD_METRIC in event.values]
     if rewards and run.kind == "train":
         run.reward = rewards[-1]

@@ -92,6 +92,21 @@ class RunMetric(Base):
     timestamp: Mapped[datetime]
 
 
+class RunMetricBlock(Base):
+    """What a metric did in a block of consecutive steps: number and sum of its values, the least and the greatest."""
+
+    __tablename__ = "run_metric_blocks"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True)
+    count: Mapped[int]
+    total: Mapped[float]
+    low: Mapped[float]
+    low_step: Mapped[int]
+    high: Mapped[float]
+    high_step: Mapped[int]
+
+
 class RunAttempt(Base):
     """A finished attempt of an evaluation: one row, one try. `status`: success, failed, skipped."""
 

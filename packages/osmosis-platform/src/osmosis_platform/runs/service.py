@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -13,15 +13,14 @@ from osmosis_platform.audit.service import record
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import new_id, utc_now
 from osmosis_platform.errors import Conflict, NotFound
-from osmosis_platform.runs.decimate import decimate
 from osmosis_platform.runs.endings import announce_end
-from osmosis_platform.runs.models import TERMINAL, LogLine, Run, RunMetric, RunSecret
+from osmosis_platform.runs.models import TERMINAL, LogLine, Run, RunSecret
+from osmosis_platform.runs.series import Summary
 from osmosis_platform.runs.status import transition
 from osmosis_platform.runs.wire import cut
 
 Kind = Literal["eval", "train"]
 NOUNS = {"eval": "Evaluation run", "train": "Training run"}
-MAX_POINTS = 2000
 
 
 def find_run(session: Session, workspace_id: str, kind: Kind, name_or_id: str) -> Run:
@@ -106,41 +105,20 @@ def log(
     )
 
 
-def metric_points(
-    session: Session, run_id: str, *, limit: int = MAX_POINTS
-) -> dict[str, list[tuple[int, float, int]]]:
-    """Every metric of a run as `(step, value, timestamp in ms)` by step, thinned out to `limit` points each."""
-    query = (
-        select(RunMetric.key, RunMetric.step, RunMetric.value, RunMetric.timestamp)
-        .where(RunMetric.run_id == run_id)
-        .order_by(RunMetric.key, RunMetric.step)
-    )
-    series: dict[str, list[tuple[int, float, int]]] = defaultdict(list)
-    for key, step, value, timestamp in session.execute(query):
-        series[key].append((step, value, int(timestamp.timestamp() * 1000)))
-    return {
-        key: [points[index] for index in decimate([value for _, value, _ in points], limit)]
-        for key, points in series.items()
-    }
-
-
-def metric_summaries(points: dict[str, list[tuple[int, float, int]]]) -> list[dict[str, Any]]:
+def metric_summaries(found: Sequence[Summary]) -> list[dict[str, Any]]:
     """First, last, change, least and greatest of each metric."""
-    found = []
-    for key, series in points.items():
-        values = [value for _, value, _ in series]
-        found.append(
-            {
-                "key": key,
-                "title": title(key),
-                "initial": values[0],
-                "latest": values[-1],
-                "delta": values[-1] - values[0],
-                "min": min(values),
-                "max": max(values),
-            }
-        )
-    return found
+    return [
+        {
+            "key": metric.key,
+            "title": title(metric.key),
+            "initial": metric.first,
+            "latest": metric.latest,
+            "delta": metric.latest - metric.first,
+            "min": metric.low,
+            "max": metric.high,
+        }
+        for metric in found
+    ]
 
 
 _TITLES = {

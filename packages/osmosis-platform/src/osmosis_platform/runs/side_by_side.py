@@ -57,6 +57,12 @@ def page_data(
     }
 
 
+def drawn(viewer: Viewer, run_id: str, name: str, letter: str) -> dict[str, str]:
+    """A training for charts to draw: `url` answers with its points."""
+    url = f"/{viewer.workspace}/training/{run_id}?part=charts"
+    return {"id": run_id, "name": name, "letter": letter, "url": url}
+
+
 def chrome(viewer: Viewer, kind: Kind) -> dict[str, Any]:
     """What only the page needs."""
     list_path = f"/{viewer.workspace}/{pages.ROOM[kind]}"

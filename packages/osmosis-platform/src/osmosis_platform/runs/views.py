@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 from pydantic import BeforeValidator
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 from starlette.convertors import Convertor, register_url_convertor
 
 from osmosis_platform.errors import NotFound
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.runs import attempt_list, listing, log_view, pages, samples, service
+from osmosis_platform.runs import (
+    attempt_list,
+    charts,
+    listing,
+    log_view,
+    pages,
+    samples,
+    series,
+    service,
+    side_by_side,
+)
 from osmosis_platform.runs.facts import with_facts
-from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunMetric, RunSample
+from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunSample
 from osmosis_platform.runs.wire import Index
 from osmosis_platform.web.pages import fragment, render
 from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep, page_at
@@ -42,15 +52,6 @@ class RoomConvertor(Convertor[str]):
 
 register_url_convertor("room", RoomConvertor())
 
-# What people look at first; the other metrics are folded away below these.
-MAIN_CHARTS = (
-    "rollout/raw_reward",
-    "eval/validation/reward",
-    "train/entropy_loss",
-    "rollout/response_lengths",
-    "rollout/total_lengths",
-    "rollout/truncated_ratio",
-)
 KIND: dict[str, service.Kind] = {"evaluation": "eval", "training": "train"}
 TITLE = {"evaluation": "Evaluation runs", "training": "Training runs"}
 COMMAND = {
@@ -129,19 +130,30 @@ def run_page(
     sort: attempt_list.AttemptSort = "row",
     offset: Annotated[int, Query(ge=0)] = 0,
     step: Annotated[int | None, Query(ge=0)] = None,
+    key: Annotated[list[str], Query(max_length=charts.MAX_KEYS)] = [],  # noqa: B006 # FastAPI copies it
+    first: Annotated[Index | None, BeforeValidator(_empty_is_none), Query(alias="from")] = None,
+    last: Annotated[Index | None, BeforeValidator(_empty_is_none), Query(alias="to")] = None,
+    overlay: Annotated[list[str], Query(alias="with", max_length=20)] = [],  # noqa: B006
 ) -> Response:
     """One run. `part=live` is what changed while it runs, with the log lines behind `after`; `part=charts` the points of its
-    charts. `before` shows older log lines; `status`, `reward`, `error`, `q`, `row`, `sort` and `offset` choose the attempts of an evaluation,
+    charts: of the metrics `key`, of the steps `from` to `to`. `with` draws other trainings into them. `before` shows older log lines; `status`, `reward`, `error`, `q`, `row`, `sort` and `offset` choose the attempts of an evaluation,
     `step` the trajectories of a training."""
     with platform.database.read() as session:
         run = service.find_run(session, viewer.workspace_id, KIND[room], name_or_id)
         if part == "charts":
-            return JSONResponse(_charts(session, run), headers={"Cache-Control": "no-store"})
+            drawn = charts.charts(session, run, key[: charts.MAX_KEYS], first, last)
+            return JSONResponse(drawn, headers={"Cache-Control": "no-store"})
         chosen = attempt_list.AttemptFilter(status, reward, error, q.strip(), row, sort)
         data = _run_data(session, viewer, run, chosen, offset) | _samples(session, run, step)
         if part == "live":
             lines = log_view.lines_after(session, run.id, after)
             return JSONResponse(_live(viewer, data, lines, after), headers={"Cache-Control": "no-store"})
+        data["overlays"] = _overlays(session, viewer, run, overlay)
+        data["offered"] = (
+            side_by_side.offered_runs(session, viewer.workspace_id, "train", [run])
+            if run.kind == "train"
+            else []
+        )
         data["logs"] = log_view.newest_lines(session, run.id, before)
         older = log_view.has_older(session, run.id, data["logs"])
     return render(
@@ -157,16 +169,28 @@ def run_page(
     )
 
 
+def _overlays(session: Session, viewer: Viewer, run: Run, names: list[str]) -> list[dict[str, str]]:
+    """This training and those that are drawn into its charts."""
+    if run.kind != "train":
+        return []
+    found = side_by_side.named_runs(session, viewer.workspace_id, "train", [run.id, *names])
+    return [
+        side_by_side.drawn(viewer, one.id, one.name, letter)
+        for one, letter in zip(found, side_by_side.LETTERS, strict=False)
+    ]
+
+
 def _run_data(
     session: Session, viewer: Viewer, run: Run, chosen: attempt_list.AttemptFilter, offset: int
 ) -> dict[str, Any]:
     """Everything of a run's page but its log."""
-    points = select(func.count()).select_from(RunMetric).where(RunMetric.run_id == run.id)
+    numbers = series.summaries(session, run.id) if run.kind == "train" else []
+    numbers.sort(key=lambda metric: charts.chart_order(metric.key))
     data: dict[str, Any] = {
         "run": pages.run_detail(with_facts(session, [run])[0], viewer.workspace),
         "checkpoints": [],
-        "points": session.scalar(points) or 0,
-        "metrics": service.metric_summaries(_ordered_points(session, run)) if run.kind == "train" else [],
+        "metrics_version": f"{sum(n.count for n in numbers)} {sum(n.total for n in numbers):.12g}",
+        "metrics": service.metric_summaries(numbers),
         "attempts": None,
         "attempts_page": None,
         "filter": None,
@@ -202,32 +226,21 @@ def _live(viewer: Viewer, data: dict[str, Any], lines: list[dict[str, Any]], aft
         "status": data["run"]["status"],
         "final": data["run"]["final"],
         "more": len(lines) == log_view.SHOWN,
-        "points": data["points"],
+        "points": data["metrics_version"],
         "parts": parts,
         "lines": fragment("parts/log_lines.html", logs=lines, viewer=viewer),
         "sequence": lines[-1]["sequence"] if lines else after,
     }
 
 
-def _charts(session: Session, run: Run) -> dict[str, Any]:
-    series = [
-        {
-            "key": key,
-            "title": service.title(key),
-            "main": key in MAIN_CHARTS,
-            "points": [[step, value] for step, value, _ in points],
-        }
-        for key, points in _ordered_points(session, run).items()
-    ]
-    return {"series": series, "final": run.status in TERMINAL}
-
-
-def _ordered_points(session: Session, run: Run) -> dict[str, list[tuple[int, float, int]]]:
-    return dict(sorted(service.metric_points(session, run.id).items(), key=_chart_order))
-
-
-def _chart_order(item: tuple[str, Any]) -> tuple[int, str]:
-    return (MAIN_CHARTS.index(item[0]) if item[0] in MAIN_CHARTS else len(MAIN_CHARTS), item[0])
+@router.get("/{workspace}/training/{name_or_id}/metrics.csv")
+def metrics_csv(platform: PlatformDep, viewer: ViewerDep, name_or_id: str) -> Response:
+    """Every point of every metric as a table."""
+    with platform.database.read() as session:
+        run = service.find_run(session, viewer.workspace_id, "train", name_or_id)
+    lines = charts.csv_lines(platform, run.id)
+    name = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(run.name, safe='')}-metrics.csv"}
+    return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=name)
 
 
 @router.post("/{workspace}/{room:room}/{name_or_id}/stop", dependencies=[Csrf])

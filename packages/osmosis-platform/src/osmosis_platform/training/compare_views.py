@@ -24,6 +24,9 @@ def compare_trainings(
     """The runs `run` (names or ids, the first is the baseline): figures, differing settings, charts."""
     with platform.database.read() as session:
         data = side_by_side.page_data(session, viewer, "train", run)
+        data["drawn"] = [
+            side_by_side.drawn(viewer, found["id"], found["name"], found["letter"]) for found in data["runs"]
+        ]
     return render(
         request,
         "compare_trainings.html",

@@ -14,7 +14,8 @@ from osmosis_platform.context import Platform
 from osmosis_platform.http.scope import WorkspaceScope
 from osmosis_platform.runs.facts import RunFacts
 from osmosis_platform.runs.models import Run
-from osmosis_platform.runs.service import duration_ms, metric_points, metric_summaries, title
+from osmosis_platform.runs.series import series, summaries
+from osmosis_platform.runs.service import duration_ms, metric_summaries
 from osmosis_platform.runs.submit import accept, create_run, find_dataset, find_source
 
 
@@ -79,7 +80,7 @@ def shown_config(run: Run) -> dict[str, Any]:
 
 def metrics(session: Session, run: Run) -> dict[str, Any]:
     """Progress and every metric, thinned out for charts."""
-    points = metric_points(session, run.id)
+    found = metric_summaries(summaries(session, run.id))
     return {
         "training_run_id": run.id,
         "status": run.status,
@@ -89,18 +90,18 @@ def metrics(session: Session, run: Run) -> dict[str, Any]:
             "latest_step": run.current_step,
             "total_steps": run.total_steps,
             "reward": run.reward,
-            "metric_summaries": metric_summaries(points),
+            "metric_summaries": found,
         },
         "metrics": [
             {
-                "metric_key": key,
-                "title": title(key),
+                "metric_key": metric["key"],
+                "title": metric["title"],
                 "data_points": [
                     {"step": step, "value": value, "timestamp": timestamp}
-                    for step, value, timestamp in series
+                    for step, value, timestamp in series(session, run.id, metric["key"]).points
                 ],
             }
-            for key, series in points.items()
+            for metric in found
         ],
     }
 

@@ -44,11 +44,9 @@
     if (part.contains(document.activeElement) && document.activeElement.matches("select, input:not([type=checkbox]), textarea")) return;
     shown.set(id, html);
     const index = place(part);
-    const ticked = [...part.querySelectorAll("input:checked")].map((input) => input.value);
     const open = [...part.querySelectorAll("details")].map((details) => details.open);
     part.innerHTML = html;
     part.querySelectorAll("details").forEach((details, at) => { if (at in open) details.open = open[at]; });
-    part.querySelectorAll("input[type=checkbox]").forEach((input) => { if (ticked.includes(input.value)) input.checked = true; });
     if (index >= 0) part.querySelectorAll(FIELDS)[index]?.focus({ preventScroll: true });
   };
 
