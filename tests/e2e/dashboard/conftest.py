@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from sqlalchemy import select
 
 from osmosis_platform.accounts.service import create_user
 from osmosis_platform.adapters.models import BaseModel, LoraModel
@@ -27,6 +28,8 @@ from osmosis_platform.rollouts.models import Rollout
 from osmosis_platform.runs.models import Run, RunArtifact, RunAttempt, RunMetric
 from osmosis_platform.runs.service import log
 from osmosis_platform.settings import Settings
+from osmosis_platform.webhooks import service as webhooks
+from osmosis_platform.webhooks.models import WebhookDelivery
 from osmosis_platform.workspaces.invites import create_invite
 from osmosis_platform.workspaces.models import Membership, Workspace
 
@@ -92,6 +95,15 @@ class Site:
             "empty-models": "/fresh/models",
             "evaluation-new": f"/acme/evaluation/new?from={ids['eval-done']}",
             "training-new": "/acme/training/new",
+            "model": f"/acme/models/{LONG}-step-5",
+            "playground": "/acme/playground",
+            "git": "/acme/git",
+            "webhooks": "/acme/settings/webhooks",
+            "webhook-delivery": f"/acme/settings/webhooks/deliveries/{ids['delivery']}",
+            "account": "/account",
+            "new-workspace": "/new",
+            "empty-git": "/fresh/git",
+            "empty-webhooks": "/fresh/settings/webhooks",
             "runs-delete": f"/acme/training/bulk?action=delete&run={ids['train-crashed']}&run={ids['train-running']}",
         }
 
@@ -260,6 +272,14 @@ def seed(site: Site) -> None:
                     **common,
                 )
             )
+        url, events = "https://example.com/hook", ["eval_run.completed"]
+        webhooks.save(session, platform.keys, acme.id, user, url=url, events=events, enabled=True)
+        webhooks.announce(
+            session, acme.id, events[0], subject=HOSTILE, page="/acme", data=lambda: {"name": HOSTILE}
+        )
+        delivery = session.scalars(select(WebhookDelivery)).one()
+        error = {"at": utc_now().isoformat(), "status": 500, "error": "The answer was 500.", "milliseconds": 12}
+        delivery.status, delivery.tries, site.ids["delivery"] = "failed", [error] * 3, delivery.id
         site.ids["workspace"], site.ids["user"], site.ids["base"] = acme.id, user.id, base.id
     _datasets(site)
     _trainings(site)

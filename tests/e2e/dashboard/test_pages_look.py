@@ -1,4 +1,4 @@
-"""How every page looks and is reached: keyboard, both themes, phones, hostile text. Screenshots go to `out/dashboard`."""
+"""How every page looks and is reached: axe-core's rules, keyboard, both themes, phones, hostile text. Screenshots go to `out/dashboard`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -46,6 +47,13 @@ OVERFLOW = """() => {
     if (e.getBoundingClientRect().right > width + 1) bad.push(`${e.tagName} ${e.textContent.trim().slice(0, 40)}`);
   }
   return bad;
+}"""
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text("utf-8")
+# The rules of WCAG 2.2 A and AA, and best practices. axe-core is put in by the browser's debugger, which no policy of the page stops.
+RUN_AXE = """async () => {
+  const found = await axe.run(document, {resultTypes: ['violations']});
+  return found.violations.map((v) => `axe ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 140)).join(' | ')}`);
 }"""
 
 WATCH_FOCUS = """() => {
@@ -111,8 +119,12 @@ def _looks(page: Page, name: str, width: int, folder: Path) -> list[str]:
     found = []
     if page.locator("[data-charts]").count():
         expect(page.locator("[data-charts]")).not_to_have_attribute("aria-busy", "true")
-    for theme in THEMES:
+    if width == WIDTHS[0]:
+        page.evaluate(AXE)
+    for theme in THEMES if width != 1024 else THEMES[:1]:
         page.emulate_media(color_scheme=theme)
+        if width == WIDTHS[0]:
+            found += [f"{theme} {violation}" for violation in page.evaluate(RUN_AXE)]
         contrast = page.evaluate(CONTRAST)
         assert contrast["seen"] >= 3
         found += [f"{theme} contrast {bad}" for bad in contrast["bad"]]

@@ -151,6 +151,8 @@ PAGES = {
     "GET /": Row("person", 303),
     "GET /sign-in": Row("public"),
     "POST /sign-in": Row("public", 401, form={"email": "x@example.com", "password": "wrong"}),
+    "GET /sign-in/github": Row("public", 404),  # not configured
+    "GET /sign-in/github/callback": Row("public", 404),
     "GET /device": Row("person"),
     "POST /device": Row("person", 404, form={"user_code": "AAAA-AAAA", "answer": "deny"}),
     "GET /{workspace}": member(),

@@ -88,6 +88,8 @@ def test_a_form_sent_twice_starts_one_run_and_can_be_run_again(
 
     prefilled = max.json(f"/acme/evaluation/new?from={run.name}")["config"]
     assert tomllib.loads(prefilled) == tomllib.loads(GOOD)
+    form = max.get(f"/acme/evaluation/new?from={run.name}").text
+    assert 'name="evaluation.n" value="3"' in form
     second = max.post("/acme/evaluation/new", config=prefilled, key="k-2")
     assert second.status_code == 303
     one, two = runs(platform)

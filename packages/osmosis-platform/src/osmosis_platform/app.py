@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, FastAPI
 
 from osmosis_platform import health
-from osmosis_platform.accounts import account_views, token_views
+from osmosis_platform.accounts import account_views, github_views, token_views
 from osmosis_platform.accounts import api as accounts_api
 from osmosis_platform.accounts import views as accounts_views
 from osmosis_platform.adapters import api as adapters_api
@@ -68,6 +68,7 @@ APIS: tuple[APIRouter, ...] = (
 # After the APIs: a page's address begins with the name of a workspace, which could be any word.
 PAGES: tuple[APIRouter, ...] = (
     accounts_views.router,
+    github_views.router,
     account_views.router,
     token_views.router,
     invite_views.router,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -78,6 +78,17 @@ class Settings(BaseSettings):
         pattern="^(plain|json)$",
         description="Log lines on stderr: plain text or one JSON object a line.",
     )
+    github_client_id: str | None = Field(
+        default=None, description="OAuth app with which people may sign in by GitHub; with its secret."
+    )
+    github_client_secret: SecretStr | None = Field(default=None, description="Secret of that OAuth app.")
+    github_url: str = Field(
+        default="https://github.com", description="GitHub, or a GitHub Enterprise Server's address."
+    )
+    github_api_url: str = Field(
+        default="https://api.github.com",
+        description="The API of the same; of a server: its address and /api/v3.",
+    )
     webhooks_anywhere: bool = Field(
         default=False,
         description="Whether webhooks may go to plain HTTP, any port and private addresses, for receivers inside the own network.",
@@ -85,6 +96,11 @@ class Settings(BaseSettings):
     package_index: bool = Field(
         default=True, description="Whether rollout environments may download packages from the package index."
     )
+
+    @property
+    def signs_in_with_github(self) -> bool:
+        """Whether the sign-in page offers GitHub."""
+        return bool(self.github_client_id and self.github_client_secret)
 
     @property
     def resolved_public_url(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
@@ -41,10 +41,20 @@ def start(platform: PlatformDep, person: SignedInDep) -> Response:
     return RedirectResponse(f"/{name}" if name is not None else "/new", status_code=303)
 
 
+def sign_in_data(platform: Platform, error: str | None, email: str, target: str) -> dict[str, Any]:
+    """What the sign-in page shows."""
+    return {
+        "error": error,
+        "email": email,
+        "next": safe_target(target),
+        "github": platform.settings.signs_in_with_github,
+    }
+
+
 @router.get("/sign-in")
-def sign_in_page(request: Request, next: str = "/") -> Response:
+def sign_in_page(request: Request, platform: PlatformDep, next: str = "/") -> Response:
     """The sign-in form."""
-    return render(request, "sign_in.html", {"error": None, "email": "", "next": safe_target(next)})
+    return render(request, "sign_in.html", sign_in_data(platform, None, "", next))
 
 
 @router.post("/sign-in")
@@ -66,7 +76,7 @@ def sign_in(
             old_cookie=request.cookies.get(sessions.COOKIE),
         )
     except PlatformError as error:
-        data = {"error": error.message, "email": email, "next": safe_target(next)}
+        data = sign_in_data(platform, error.message, email, next)
         return render(request, "sign_in.html", data, status=error.status)
     return enter(platform, signed, safe_target(next))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,17 @@ def config_of(run: Run) -> str:
     if run.kind == "eval" or run.secret_names:
         sections["secrets"] = {"required": run.secret_names}
     return _document(sections)
+
+
+def values_of(run: Run) -> dict[str, str]:
+    """The fields that describe an earlier run, by dotted key; those at their default are left out."""
+    document = tomllib.loads(config_of(run))
+    return {
+        f"{section}.{key}": str(value).lower() if isinstance(value, bool) else str(value)
+        for section in ("experiment", *SECTIONS[CONFIG_KIND[run.kind]])  # type: ignore[index]
+        for key, value in document.get(section, {}).items()
+        if not isinstance(value, dict)
+    }
 
 
 def _typed(key: Key, text: str) -> Any:

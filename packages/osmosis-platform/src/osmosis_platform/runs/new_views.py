@@ -58,7 +58,8 @@ def new_page(
     with platform.database.read() as session:
         choices = _choices(session, viewer, kind, values.get("experiment.branch", ""))
         if again is not None:
-            text = config_text.config_of(_repeatable(find_run(session, viewer.workspace_id, kind, again)))
+            earlier = _repeatable(find_run(session, viewer.workspace_id, kind, again))
+            text, values = config_text.config_of(earlier), config_text.values_of(earlier)
         else:
             values = {**_suggested(choices), **values}
             text = config_text.write_config(kind, values, request.query_params.getlist("secret"))
