@@ -10,7 +10,8 @@ import importlib.metadata
 import sys
 
 _SDK = (
-    "osmosis_ai.rollout.server",
+    "osmosis_ai.rollout.backend.local",
+    "osmosis_ai.rollout.server.app",
     "osmosis_ai.rollout.discovery.finder",
     "osmosis_ai.rollout.integrations.agents.openai_agents",
     "osmosis_ai.rollout.integrations.agents.strands",
