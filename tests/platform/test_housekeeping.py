@@ -18,11 +18,14 @@ from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.housekeeping import GRACE, Housekeeping, remove_folders, sweep
+from osmosis_platform.repositories.git import UNFINISHED
+from osmosis_platform.repositories.service import create_repository
 from osmosis_platform.runs.models import EvalImport, EvalImportFile, Run, RunArtifact, RunAttempt
 from osmosis_platform.storage.blobs import record_blob
 from osmosis_platform.storage.models import Blob, Upload
 from osmosis_platform.workspaces.models import Workspace
 from osmosis_platform.workspaces.removal import delete_workspace
+from osmosis_platform.workspaces.service import create_workspace
 
 LONG_AGO = time.time() - 3 * GRACE.total_seconds()
 DIGEST = hashlib.sha256(b"").hexdigest()
@@ -195,6 +198,7 @@ def test_folders_of_what_has_ended_are_removed_before_anything_starts(
         (folder / "code").mkdir(parents=True)
         (folder / "work").mkdir()
     others = [data / "scratch" / "x", data / "dev-servers" / "x", data / "adapters" / "unpacking-x"]
+    others.append(platform.git.folder / f"{UNFINISHED}x")
     for folder in others:
         folder.mkdir(parents=True)
     remove_folders(platform)
@@ -207,6 +211,19 @@ def test_folders_of_what_has_ended_are_removed_before_anything_starts(
         "gone": [],
     }
     assert not any(folder.exists() for folder in others)
+
+
+def test_a_repository_that_nobody_owns_is_in_nobodys_way(platform: Platform, workshop: Any) -> None:
+    with platform.database.write() as session:
+        owner = session.merge(workshop.town.ada.user)
+        left = delete_workspace(session, session.get_one(Workspace, workshop.town.acme.id), "acme", by=owner)
+    assert platform.git.path("Acme/Agents").is_dir(), "as a crash after the commit leaves it"
+    with platform.database.write() as session:
+        again = create_workspace(session, name="acme", owner=session.merge(workshop.town.ada.user))
+        create_repository(session, platform, again, "Agents", author=workshop.town.ada.user)
+    left.remove(platform)
+    assert platform.git.path("Acme/Agents").is_dir(), "now it is another workspace's"
+    assert platform.git.branches("Acme/Agents") == {}
 
 
 def test_the_thread_sweeps_and_stops(platform: Platform, keep: Any) -> None:

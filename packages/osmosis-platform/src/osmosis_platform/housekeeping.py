@@ -25,6 +25,7 @@ from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.datasets.service import cancel_abandoned
 from osmosis_platform.db.models import metadata
 from osmosis_platform.db.types import utc_now
+from osmosis_platform.repositories.git import UNFINISHED
 from osmosis_platform.runs.models import TERMINAL, EvalImport, EvalImportFile, Run
 from osmosis_platform.storage.blobs import record_blob
 from osmosis_platform.storage.models import Blob
@@ -88,6 +89,8 @@ def remove_folders(platform: Platform) -> None:
     data = platform.settings.data_dir.resolve()
     for name in ("scratch", "dev-servers"):
         shutil.rmtree(data / name, ignore_errors=True)
+    for folder in platform.git.folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     with platform.database.read() as session:
         for folder in _entries(data / "adapters"):
             if session.get(LoraModel, folder.name) is None:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from osmosis_platform.errors import InvalidInput, NotFound, PlatformError
 
+# Of folders that are repositories soon; no name of one begins so.
+UNFINISHED = ".making-"
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$")
 SHA = re.compile(r"^[0-9a-f]{7,40}$")
 MAX_EXPORT_BYTES = 512 * 1024 * 1024
@@ -92,7 +94,7 @@ class GitHost:
         if path.exists():
             raise InvalidInput(f"repository {full_name} exists already")
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=self.folder))
+        aside = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self.folder))
         run_git("init", "--quiet", "--bare", f"--initial-branch={default_branch}", str(aside))
         run_git("config", "http.receivepack", "true", cwd=aside)
         aside.rename(path)

@@ -75,6 +75,7 @@ def create_repository(
     if session.scalar(select(Repository.id).where(Repository.workspace_id == workspace.id)):
         raise Conflict(f"workspace {workspace.name} has a repository already")
     full_name = f"{workspace.name}/{name}"
+    remove_unowned(session, platform, full_name)
     platform.git.create(full_name)
     repository = Repository(workspace_id=workspace.id, full_name=full_name, identity=full_name.lower())
     session.add(repository)
@@ -87,6 +88,15 @@ def create_repository(
             raise
         enqueue_sync(session, platform, repository, repository.default_branch)
     return repository
+
+
+def remove_unowned(session: Session, platform: Platform, full_name: str) -> None:
+    """Take away a built-in repository that no row owns: its workspace was deleted, or a crash came before the row did.
+
+    Call it in a transaction that may write: it keeps others from making one of the same name meanwhile.
+    """
+    if session.scalar(select(Repository.id).where(Repository.identity == full_name.lower()).limit(1)) is None:
+        platform.git.remove(full_name)
 
 
 def _first_commit(git: GitHost, full_name: str, author: User, write_tree: Callable[[Path], object]) -> None:

@@ -19,6 +19,7 @@ from osmosis_platform.db.belongings import belongings
 from osmosis_platform.dev_servers.models import LIVE, DevServer
 from osmosis_platform.errors import Conflict, InvalidInput
 from osmosis_platform.repositories.models import Repository, SyncEvent
+from osmosis_platform.repositories.service import remove_unowned
 from osmosis_platform.runs.models import TERMINAL, LogLine, Run
 from osmosis_platform.workspaces.models import Workspace
 
@@ -33,8 +34,9 @@ class Leftovers:
 
     def remove(self, platform: Platform) -> None:
         """Delete the folders; what is gone already is fine. Blobs that no other workspace names go with the next sweep."""
-        for name in self.repositories:
-            platform.git.remove(name)
+        with platform.database.write() as session:
+            for name in self.repositories:
+                remove_unowned(session, platform, name)
         for run_id in self.runs:
             shutil.rmtree(run_folder(platform, run_id).root, ignore_errors=True)
         for model_id in self.adapters:
