@@ -236,7 +236,7 @@ def test_pages_work_without_script(visit: Callable[..., Any], site: Any) -> None
     expect(page.locator("[data-toggle-theme]")).to_be_hidden()
     visitor.go(f"/acme/training/{site.ids['train-running']}")
     expect(page.locator("[data-charts]")).to_be_hidden()
-    page.locator("summary").press("Enter")
+    page.locator("summary", has_text="Metrics as numbers").press("Enter")
     expect(page.get_by_role("row", name="Training Reward")).to_contain_text("0.9167")
     expect(page.get_by_role("log")).to_contain_text("step 39/40")
     visitor.go(f"/acme/training/{waiting}")

@@ -212,6 +212,9 @@ PAGES = {
     "GET /{workspace}/settings": member(),
     "POST /{workspace}/settings": Row("admin", 303, form={"name": "acme", "timezone": "UTC"}),
     "POST /{workspace}/settings/delete": Row("owner", 400, form={"confirm": "not this"}),
+    "GET /{workspace}/logo": member(404),
+    "POST /{workspace}/settings/logo": Row("admin", 400, form={}),
+    "POST /{workspace}/settings/logo/remove": Row("admin", 303, form={}),
     "GET /{workspace}/settings/members": member(),
     "POST /{workspace}/settings/members/invites": Row("admin", 201, form={"email": "new@example.com"}),
     "POST /{workspace}/settings/members/invites/{invite_id}/withdraw": Row(

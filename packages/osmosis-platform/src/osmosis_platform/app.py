@@ -46,7 +46,7 @@ from osmosis_platform.version import VERSION
 from osmosis_platform.web.pages import mount_static
 from osmosis_platform.webhooks import views as webhook_views
 from osmosis_platform.workspaces import api as workspaces_api
-from osmosis_platform.workspaces import create_views, invite_views, member_views, settings_views
+from osmosis_platform.workspaces import create_views, invite_views, logo_views, member_views, settings_views
 from osmosis_platform.workspaces import views as workspaces_views
 
 APIS: tuple[APIRouter, ...] = (
@@ -88,6 +88,7 @@ PAGES: tuple[APIRouter, ...] = (
     inference_views.router,
     playground.router,
     settings_views.router,
+    logo_views.router,
     member_views.router,
     audit_views.router,
     webhook_views.router,

@@ -48,7 +48,9 @@ def change_password(
             user = session.get_one(User, person.user.id)
             service.set_password(user, new)
             sessions.sign_out_everywhere(session, user.id)
-            signed = sessions.start_session(session, user, platform.settings.session_days)
+            signed = sessions.start_session(
+                session, user, platform.settings.session_days, request.headers.get("user-agent")
+            )
             record(session, "user.password", user.email, user_id=user.id)
     except Unauthenticated:
         wrong = InvalidInput("The current password is wrong.", field="current")
@@ -105,6 +107,7 @@ def _page(
                 "id": item.id,
                 "created_at": item.created_at.isoformat(),
                 "expires_at": item.expires_at.isoformat(),
+                "agent": item.agent,
                 "current": item.id == person.session.id,
             }
             for item in found

@@ -47,7 +47,9 @@ def from_github(
         with platform.database.write() as session:
             user = github.user_of(session, email)
             sessions.sign_out(session, request.cookies.get(sessions.COOKIE, ""))
-            signed = sessions.start_session(session, user, platform.settings.session_days)
+            signed = sessions.start_session(
+                session, user, platform.settings.session_days, request.headers.get("user-agent")
+            )
             record(session, "user.sign_in", user.email, user_id=user.id, by="github")
     except PlatformError as problem:
         text = "The sign-in was cancelled at GitHub." if error else problem.message

@@ -20,7 +20,7 @@ class User(Identified, Base):
 
 
 class BrowserSession(Identified, Base):
-    """A signed-in browser; only the hash of its cookie is kept."""
+    """A signed-in browser; only the hash of its cookie is kept. `agent` is how it names itself."""
 
     __tablename__ = "browser_sessions"
     follows = "user_id"
@@ -28,6 +28,7 @@ class BrowserSession(Identified, Base):
     token_hash: Mapped[str] = mapped_column(unique=True)
     csrf_token: Mapped[str]
     expires_at: Mapped[datetime]
+    agent: Mapped[str | None]
     user: Mapped[User] = relationship()
 
 

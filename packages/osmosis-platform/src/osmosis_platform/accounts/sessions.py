@@ -18,6 +18,7 @@ from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Forbidden
 
 COOKIE = "osmosis_session"
+MAX_AGENT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ def sign_in(
     *,
     address: str,
     old_cookie: str | None = None,
+    agent: str | None = None,
 ) -> SignedIn:
     """Check a password and start a session; one that the browser already had ends, so that no session can be planted.
 
@@ -48,11 +50,11 @@ def sign_in(
     with platform.database.write() as session:
         if old_cookie:
             sign_out(session, old_cookie)
-        return start_session(session, user, platform.settings.session_days)
+        return start_session(session, user, platform.settings.session_days, agent)
 
 
-def start_session(session: Session, user: User, days: int) -> SignedIn:
-    """A new session of this person; also clears away sessions that have ended."""
+def start_session(session: Session, user: User, days: int, agent: str | None = None) -> SignedIn:
+    """A new session of this person; also clears away sessions that have ended. `agent` is how the browser names itself."""
     now = utc_now()
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at <= now))
     cookie = new_token("oss_")
@@ -61,6 +63,7 @@ def start_session(session: Session, user: User, days: int) -> SignedIn:
         token_hash=hash_token(cookie),
         csrf_token=secrets.token_urlsafe(32),
         expires_at=now + timedelta(days=days),
+        agent=agent[:MAX_AGENT] if agent else None,
     )
     session.add(row)
     session.flush()

@@ -74,6 +74,7 @@ def sign_in(
             password,
             address=client_address(request),
             old_cookie=request.cookies.get(sessions.COOKIE),
+            agent=request.headers.get("user-agent"),
         )
     except PlatformError as error:
         data = sign_in_data(platform, error.message, email, next)

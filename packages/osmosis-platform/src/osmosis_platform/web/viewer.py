@@ -94,6 +94,7 @@ class Viewer:
     zone: str
     role: str
     csrf: str
+    logo: str | None = None
     rooms: tuple[tuple[str, str], ...] = field(default=ROOMS)
 
     @property
@@ -126,9 +127,9 @@ def viewer(workspace: str, platform: PlatformDep, person: SignedInDep) -> Viewer
         if membership is None:
             raise NotFound(f"There is no workspace {workspace}, or you are not a member of it.")
         found = membership.workspace
-        return Viewer(
-            person.user, found.id, found.name, found.timezone, membership.role, person.session.csrf_token
-        )
+        logo = f"/{found.name}/logo?v={found.logo_sha256[:12]}" if found.logo_sha256 else None
+        token = person.session.csrf_token
+        return Viewer(person.user, found.id, found.name, found.timezone, membership.role, token, logo)
 
 
 ViewerDep = Annotated[Viewer, Depends(viewer)]

@@ -50,7 +50,9 @@ def join(
             user, workspace = invites.join_with_new_account(
                 session, token, email=email, name=name, password=password
             )
-            signed = sessions.start_session(session, user, platform.settings.session_days)
+            signed = sessions.start_session(
+                session, user, platform.settings.session_days, request.headers.get("user-agent")
+            )
     except PlatformError as problem:
         if problem.code in ("INVITE_INVALID", "CSRF", "FOREIGN_ORIGIN"):
             raise

@@ -14,12 +14,14 @@ ROLES = ("owner", "admin", "member")
 
 
 class Workspace(Identified, Base):
-    """A team's space. `name` is its address: `^[a-z0-9][a-z0-9-]*$`."""
+    """A team's space. `name` is its address: `^[a-z0-9][a-z0-9-]*$`; the logo is a blob with its media type."""
 
     __tablename__ = "workspaces"
     name: Mapped[str] = mapped_column(unique=True)
     timezone: Mapped[str] = mapped_column(default="UTC")
     sdk_from_index: Mapped[bool] = mapped_column(default=False)
+    logo_sha256: Mapped[str | None]
+    logo_type: Mapped[str | None]
 
 
 class Invite(Identified, Base):
