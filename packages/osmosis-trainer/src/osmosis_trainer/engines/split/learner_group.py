@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class LearnerGroup:
                 ]
                 # The first error counts: a process that could not load leaves the others waiting for it.
                 asked = zip(group._processes, places, strict=True)
-                answers = await asyncio.gather(*(_result(process, place) for process, place in asked))
+                answers = await _together([_result(process, place) for process, place in asked])
                 group.description = answers[0]
             except BaseException:
                 await group.close()
@@ -93,13 +93,7 @@ class LearnerGroup:
 
     async def _exchange(self, messages: Sequence[dict[str, Any]]) -> list[Any]:
         pairs = zip(self._processes, messages, strict=False)
-        tasks = [asyncio.create_task(_ask(process, message)) for process, message in pairs]
-        try:
-            replies = await asyncio.gather(*tasks)
-        finally:
-            # One that is gone leaves the others waiting for it in the exchange of gradients.
-            for task in tasks:
-                task.cancel()
+        replies = await _together([_ask(process, message) for process, message in pairs])
         return [_open(reply) for reply in replies]
 
     async def close(self) -> None:
@@ -108,7 +102,7 @@ class LearnerGroup:
             if process.returncode is None:
                 process.kill()
         for process in self._processes:
-            await process.wait()
+            await process.communicate()
 
 
 async def _spawn() -> Process:
@@ -123,6 +117,17 @@ async def _spawn() -> Process:
         stdout=PIPE,
         env=environment,
     )
+
+
+async def _together[T](works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results, or the first error: a process that is gone leaves the others waiting for it, so nobody waits for them."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _ask(process: Process, message: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from osmosis_trainer.engines.split.durable_learner import DurableLearner
 from osmosis_trainer.engines.split.pool import ServerPool
 from osmosis_trainer.engines.split.probe import probe_rows
 from osmosis_trainer.engines.split.versions import Version, Versions
-from osmosis_trainer.engines.split.wire import SamplingServer, ServerLostError
+from osmosis_trainer.engines.split.wire import SamplingServer
 from osmosis_trainer.errors import EngineError
+
+_LEAVE_S = 10.0
 
 
 class Publisher:
@@ -81,10 +84,13 @@ async def _unload(server: SamplingServer, name: str) -> None:
 
 
 async def leave(pool: ServerPool, versions: Versions) -> None:
-    """Leave nothing of the run on the servers, as far as they can be reached."""
-    for name in [version.name for version in versions.live] + list(versions.others):
-        for member in pool.up:
-            try:
-                await member.server.unload(name)
-            except (ServerLostError, EngineError):
-                continue
+    """Leave nothing of the run on the servers, as far as they answer soon; the next run removes what is left."""
+    names = [version.name for version in versions.live] + list(versions.others)
+
+    async def clear(server: SamplingServer) -> None:
+        for name in names:
+            await server.unload(name)
+
+    with suppress(EngineError, TimeoutError):
+        async with asyncio.timeout(_LEAVE_S):
+            await pool.everywhere(clear)

@@ -1,0 +1,146 @@
+"""Learner processes: the same numbers as one learner, state that fits any number of them, and a killed one replaced."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from safetensors.torch import load_file
+
+from osmosis_trainer.engines.local import LocalEngine, LocalSettings, LoraSettings
+from osmosis_trainer.engines.protocol import Objective, TrainingRow
+from osmosis_trainer.engines.split.durable_learner import DurableLearner
+from osmosis_trainer.engines.split.learner_group import LearnerSettings
+from osmosis_trainer.engines.split.shares import split_rows
+from osmosis_trainer.errors import ConfigError, NonFiniteLossError, StateError
+
+LORA = LoraSettings(rank=4, alpha=8)
+# Sums of the same numbers in another order, in float32.
+RELATIVE = 1e-5
+
+
+def ragged_rows(seed: int, groups: int = 5) -> list[TrainingRow]:
+    """Groups of unlike size and length, with observations between answers."""
+    dice = random.Random(seed)
+    rows = []
+    for group in range(groups):
+        prompt = [dice.randrange(2, 96) for _ in range(dice.randrange(4, 30))]
+        for sample in range(dice.randrange(2, 5)):
+            answer = [dice.randrange(2, 96) for _ in range(dice.randrange(2, 20))]
+            mask = [0] * len(prompt) + [int(dice.random() < 0.8) for _ in answer]
+            logprobs = [-dice.uniform(3.0, 6.0) * value for value in mask]
+            rows.append(
+                TrainingRow(prompt + answer, mask, logprobs, dice.uniform(-1, 1), group, f"{group}/{sample}")
+            )
+    return rows
+
+
+# The processes belong to the event loop in which they were started.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def local(base_folder: Path) -> LocalEngine:
+    return LocalEngine.load(base_folder, LocalSettings(lora=LORA, threads=1))
+
+
+def settings(base: Path, processes: int, lora: LoraSettings = LORA) -> LearnerSettings:
+    return LearnerSettings(base, processes, lora, threads=1, token_budget=200, weight_decay=0.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DurableLearner]:
+    """Two learner processes, for all tests: starting them is what takes long."""
+    folder = tmp_path_factory.mktemp("pair")
+    learner = DurableLearner(settings(base_folder, 2), folder / "kept", lambda text: None)
+    assert await learner.open() == {"dtype": "float32", "device": "cpu"}
+    await learner.save(folder / "first", {"policy_version": 0})
+    yield learner
+    await learner.close()
+
+
+def close(left: dict[str, float], right: dict[str, float]) -> None:
+    """Metrics agree, but for those that tell how the work was cut up."""
+    for key in left.keys() - {"micro_batches", "computed_tokens"}:
+        assert left[key] == pytest.approx(right[key], rel=RELATIVE, abs=1e-6), key
+
+
+def adapter(folder: Path) -> dict[str, Any]:
+    weights: dict[str, Any] = load_file(folder / "adapter_model.safetensors")
+    return weights
+
+
+async def test_two_processes_learn_what_one_learner_learns(
+    pair: DurableLearner, local: LocalEngine, base_folder: Path, tmp_path: Path
+) -> None:
+    objectives = [Objective(), Objective("grpo", kl_coef=0.1), Objective("gspo", mismatch_cap=2.0)]
+    for step, objective in enumerate(objectives):
+        rows = ragged_rows(step)
+        close(await pair.forward_backward(rows, objective), await local.forward_backward(rows, objective))
+        mine = await pair.optim_step(1e-3, 1.0)
+        theirs = await local.optim_step(lr=1e-3, max_grad_norm=1.0)
+        assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=RELATIVE)
+    await pair.export(tmp_path / "pair")
+    await local.export_adapter(tmp_path / "local")
+    one, other = adapter(tmp_path / "pair"), adapter(tmp_path / "local")
+    assert one.keys() == other.keys()
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+
+    # A gradient that is not finite in one process is dropped in both.
+    rows = ragged_rows(9)
+    bad = [TrainingRow(r.token_ids, r.mask, r.logprobs, float("inf"), r.group, r.row_id) for r in rows[:1]]
+    with pytest.raises(NonFiniteLossError):
+        await pair.forward_backward([*bad, *rows[1:]], Objective())
+    assert (await pair.optim_step(1e-3, 1.0))["grad_norm"] == 0.0
+
+    # Its state continues in one process as exactly as in two.
+    await pair.save(tmp_path / "state", {"policy_version": 7})
+    await local.load_state(tmp_path / "state")
+    assert local.policy_version == 7
+    rows = ragged_rows(4)
+    assert await local.score(rows) == await pair.score(rows)
+    (tmp_path / "state" / "optimizer.pt").unlink()
+    with pytest.raises(StateError, match=r"optimizer\.pt is missing"):
+        await pair.load(tmp_path / "state")
+    await local.close()
+
+
+async def test_a_killed_process_is_replaced_without_a_trace(pair: DurableLearner, tmp_path: Path) -> None:
+    await pair.save(tmp_path / "begin", {})
+    restarts = pair.restarts
+    for name in ("calm", "rough"):
+        await pair.load(tmp_path / "begin")
+        for step in range(2):
+            await pair.forward_backward(ragged_rows(step), Objective())
+            if name == "rough" and step:
+                # A whole step and a gradient since the saved state: new processes do both again.
+                os.kill(pair.pids[1], signal.SIGKILL)
+            await pair.optim_step(1e-2, 1.0)
+        await pair.export(tmp_path / name)
+    assert pair.restarts == restarts + 1
+    calm, rough = ((tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("calm", "rough"))
+    assert calm == rough
+
+
+@pytest.mark.slow
+async def test_what_keeps_a_process_from_starting_is_told(tmp_path: Path) -> None:
+    learner = DurableLearner(settings(tmp_path, 2), tmp_path / "kept", lambda text: None)
+    with pytest.raises(ConfigError, match=r"no model folder: config\.json is missing"):
+        await learner.open()
+
+
+async def test_groups_stay_together_and_the_load_is_even() -> None:
+    rows = ragged_rows(1, groups=12)
+    shares = split_rows(rows, 3)
+    assert sorted(row.row_id for share in shares for row in share) == sorted(row.row_id for row in rows)
+    groups = [{row.group for row in share} for share in shares]
+    assert sum(map(len, groups)) == len(set.union(*groups)) == 12
+    loads = [sum(len(row.token_ids) for row in share) for share in shares]
+    assert max(loads) < 1.3 * min(loads)
+    assert split_rows(rows[:1], 3)[1:] == [[], []]
