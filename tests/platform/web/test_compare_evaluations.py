@@ -94,7 +94,7 @@ def test_rows_are_paired_and_those_that_changed_most_come_first(
     passed = client.json(f"/acme/compare/evaluation?run={a}&run={b}&measure=passed")["pairs"][0]
     assert (passed["rows"], passed["better"], passed["worse"]) == (8, 1, 3)  # failed attempts have not passed
     page = client.get(f"/acme/compare/evaluation?run={a}&run={b}").text
-    assert re.findall(r'<td class="num title">(\d+)</td>', page) == ["1", "4", "6"]
+    assert re.findall(r'<td class="title">Row (\d+)</td>', page) == ["1", "4", "6"]
     assert "no difference shown" in page
     assert f'href="/acme/evaluation/{b}?row=4#attempts-title"' in page
     assert [x["row_index"] for x in client.json(f"/acme/evaluation/{b}?row=4")["attempts"]] == [4, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
@@ -15,7 +15,6 @@ from osmosis_platform.runs.facts import RunFacts
 from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
 from osmosis_platform.runs.service import duration_ms
 from osmosis_platform.storage.signing import UrlSigner
-from osmosis_platform.storage.store import BlobStore
 
 KIND_NAMES = {"eval": "Evaluation", "train": "Training"}
 ROOM = {"eval": "evaluation", "train": "training"}
@@ -161,20 +160,33 @@ def reward_histogram(session: Session, run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def trajectory_steps(blobs: BlobStore, sha256: str) -> list[dict[str, Any]]:
-    """The steps of a stored ATIF document, reduced to what a reader sees. Tool results carry the name of their tool."""
-    document = json.loads(blobs.read_bytes(sha256))
-    return [
-        {
-            "source": step["source"],
-            "model_name": step.get("model_name"),
-            "reasoning": step.get("reasoning_content") or "",
-            "message": _text(step.get("message")),
-            "tool_calls": step.get("tool_calls") or [],
-            "results": _results(step),
-        }
-        for step in document["steps"]
-    ]
+def shown_step(step: dict[str, Any]) -> dict[str, Any]:
+    """A step of an ATIF document, reduced to what a reader sees. Tool results carry the name of their tool."""
+    metrics = step.get("metrics") or {}
+    return {
+        "source": step["source"],
+        "model_name": step.get("model_name"),
+        "timestamp": _moment(step.get("timestamp")),
+        "prompt_tokens": _number(metrics.get("prompt_tokens")),
+        "completion_tokens": _number(metrics.get("completion_tokens")),
+        "cached_tokens": _number(metrics.get("cached_tokens")),
+        "reasoning": step.get("reasoning_content") or "",
+        "message": _text(step.get("message")),
+        "tool_calls": step.get("tool_calls") or [],
+        "results": _results(step),
+    }
+
+
+def _moment(text: object) -> str | None:
+    """A timestamp of a document that somebody else wrote, or None for what is none."""
+    try:
+        return datetime.fromisoformat(str(text)).isoformat()
+    except ValueError:
+        return None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, str | None]]:

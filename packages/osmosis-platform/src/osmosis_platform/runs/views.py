@@ -24,6 +24,7 @@ from osmosis_platform.runs import (
     series,
     service,
     side_by_side,
+    trajectories,
 )
 from osmosis_platform.runs.facts import with_facts
 from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt, RunSample
@@ -261,23 +262,30 @@ def attempt_page(
     name_or_id: str,
     row_index: int,
     run_index: int,
+    offset: Annotated[Index, Query()] = 0,
 ) -> Response:
-    """One attempt: its trajectory and artifacts."""
+    """One attempt: its trajectory from step `offset` on, and artifacts."""
     with platform.database.read() as session:
         run: Run = service.find_run(session, viewer.workspace_id, "eval", name_or_id)
         attempt = session.get(RunAttempt, (run.id, row_index, run_index))
         if attempt is None:
             raise NotFound(f"Run {run.name} has no finished attempt {run_index} of row {row_index}.")
-        steps = (
-            pages.trajectory_steps(platform.blobs, attempt.trajectory_sha256)
+        found = (
+            trajectories.window(platform.blobs, attempt.trajectory_sha256, offset)
             if attempt.trajectory_sha256
-            else []
+            else trajectories.Window([], False, 0)
         )
         data = {
             "run_name": run.name,
             "run_path": f"/{viewer.workspace}/evaluation/{run.id}",
             **pages.attempt_row(attempt),
-            "steps": steps,
+            "steps": [pages.shown_step(step) for step in found.steps],
+            "steps_page": {
+                "limit": trajectories.STEPS,
+                "offset": offset,
+                "total": found.total,
+                "more": found.more,
+            },
             "artifacts": pages.artifact_links(session, platform.urls, attempt),
         }
     return render(request, "attempt.html", data, viewer=viewer, room="evaluation")

@@ -1,0 +1,88 @@
+"""Trajectories are read by the page: the same steps as in the whole document, wherever the pages begin."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from osmosis_platform.context import Platform
+from osmosis_platform.runs import trajectories
+from osmosis_platform.runs.models import Run, RunAttempt
+
+
+def steps(number: int) -> list[dict[str, Any]]:
+    """Steps of many sizes, with everything that could be taken for structure, and bytes that are no ASCII."""
+    return [
+        {
+            "step_id": index + 1,
+            "source": "agent" if index % 2 else "user",
+            "message": f']}}{{[\\" ,{index}, ä€😀 \\u2028 ' + "x" * (index % 37 * 40),
+            "metrics": {"prompt_tokens": index, "completion_tokens": 2, "extra": [[index, {"a": "]"}]]},
+        }
+        for index in range(number)
+    ]
+
+
+@pytest.fixture
+def stored(platform: Platform) -> tuple[str, list[dict[str, Any]]]:
+    found = steps(2600)
+    document = {
+        "schema_version": "ATIF-v1",
+        "agent": {"name": "steps", "tools": ["[", {"steps": [1]}]},
+        "steps": found,
+        "end": 1,
+    }
+    text = json.dumps(document, ensure_ascii=False, indent=1)
+    assert len(text) > trajectories.SMALL_BYTES
+    return platform.blobs.put_bytes(text.encode()).sha256, found
+
+
+@pytest.mark.parametrize("size", [1000, 4096, 10**6])
+def test_every_page_is_that_of_the_document(
+    platform: Platform, stored: Any, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Also where pieces of the file end in the middle of a step, a character or a number."""
+    sha256, whole = stored
+    monkeypatch.setattr(trajectories, "_CHUNK", size)
+    monkeypatch.setattr(trajectories, "_known", trajectories._Known())
+    first = trajectories.window(platform.blobs, sha256, 0)
+    assert (first.steps, first.more, first.total) == (whole[:100], True, None)
+    for offset in (2500, 1234, 100, 2599, 2400):
+        found = trajectories.window(platform.blobs, sha256, offset)
+        assert found.steps == whole[offset : offset + 100]
+        assert found.more == (offset + 100 < len(whole))
+        assert found.total == len(whole)  # the last page was the first one asked for
+    assert trajectories.window(platform.blobs, sha256, 5000).steps == []
+
+
+def test_the_page_of_an_attempt_shows_a_part(
+    platform: Platform, town: Any, browser: Any, stored: Any
+) -> None:
+    with platform.database.write() as session:
+        run = Run(
+            workspace_id=town.acme.id, kind="eval", name="long", status="finished", creator_id=town.ada.user.id, rollout_name="r",
+            entrypoint="main.py", commit_sha="0" * 40, model_path="a/b", config={},
+        )  # fmt: skip
+        session.add(run)
+        session.flush()
+        session.add(
+            RunAttempt(
+                run_id=run.id,
+                row_index=0,
+                run_index=0,
+                rollout_id="r",
+                status="success",
+                trajectory_sha256=stored[0],
+            )
+        )
+    path = f"/acme/evaluation/{run.id}/attempts/0/0"
+    client = browser("max")
+    data = client.json(f"{path}?offset=200")
+    assert [step["prompt_tokens"] for step in data["steps"]] == list(range(200, 300))
+    assert data["steps_page"] == {"limit": 100, "offset": 200, "total": None, "more": True}
+    page = client.get(f"{path}?offset=2500").text
+    assert "Steps 2,501–2,600 of 2,600" in page
+    assert "2,599 tokens in, 2 out" in page
+    assert "The trajectory ends before this" in client.get(f"{path}?offset=9000").text
