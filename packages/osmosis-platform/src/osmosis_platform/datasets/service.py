@@ -234,7 +234,7 @@ def why_not_deleted(session: Session, dataset: Dataset) -> str | None:
 
 
 def delete(session: Session, platform: Platform, dataset: Dataset, *, by: User) -> None:
-    """Take a dataset away; runs that used it keep their results, and bytes in the blob store stay. Raises Conflict."""
+    """Take a dataset away; runs that used it keep their results. Raises Conflict."""
     reason = why_not_deleted(session, dataset)
     if reason is not None:
         raise Conflict(reason, code="DATASET_IN_USE")

@@ -56,7 +56,7 @@ def why_not_deleted(session: Session, run: Run) -> str | None:
 def delete_run(session: Session, run: Run, *, by: User) -> Leftovers:
     """Delete a run that is over with its attempts, metrics, log, trajectories and LoRA models; remove the leftovers after the commit.
 
-    Bytes in the blob store stay: other runs may name the same. Raises Conflict when `why_not_deleted` has a reason.
+    Its blobs go when nothing else names them. Raises Conflict when `why_not_deleted` has a reason.
     """
     session.refresh(run, with_for_update=True)
     reason = why_not_deleted(session, run)
