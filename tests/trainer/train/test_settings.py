@@ -112,4 +112,5 @@ def test_warnings_name_what_a_user_should_know() -> None:
     assert settings().warnings() == []
     assert "low for a LoRA adapter" in settings(training={"lr": 1e-6}).warnings()[0]
     assert "high" in settings(training={"lr": 2e-3}).warnings()[0]
+    assert settings(training={"lr": 2e-3}).warnings(tiny_model=True) == []
     assert "top-p 0.9" in settings(sampling={"rollout_top_p": 0.9}).warnings()[0]

@@ -22,7 +22,7 @@ from osmosis_trainer.state.run_state import StateStore
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The parts of one run. `rows` is the length of the dataset, `concurrency` the most rollouts open at a time,
-    `work_dir` the folder that outlives restarts."""
+    `work_dir` the folder that outlives restarts. `tiny_model`: the base model is one of the shipped toys."""
 
     settings: RunSettings
     engine: Engine
@@ -32,6 +32,7 @@ class Parts:
     stop: StopSignal
     work_dir: Path
     concurrency: int
+    tiny_model: bool = False
 
     @property
     def journals(self) -> Path:

@@ -184,15 +184,15 @@ class RunSettings(_Section):
             for section, values in content.items()
         }
 
-    def warnings(self) -> list[str]:
-        """What a user should know about these settings although they are allowed."""
+    def warnings(self, *, tiny_model: bool = False) -> list[str]:
+        """What a user should know about these settings although they are allowed. A `tiny_model` needs high rates."""
         found = []
         if self.training.lr < 1e-5:
             found.append(
                 f"learning rate {self.training.lr:g} is low for a LoRA adapter (rates near 1e-6 are for full-parameter "
                 "training); 4e-5 is a good start"
             )
-        if self.training.lr > 5e-4:
+        if self.training.lr > 5e-4 and not tiny_model:
             found.append(
                 f"learning rate {self.training.lr:g} is high: right for tiny test models, unstable for models of 100M parameters and more"
             )

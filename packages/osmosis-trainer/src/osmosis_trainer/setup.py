@@ -10,6 +10,7 @@ from osmosis_ai.datasets import DatasetRow, RowReader
 from osmosis_ai.rollout.controller import RolloutController
 from osmosis_ai.worker.run_client import RunClient
 from osmosis_ai.worker.spec import TrainSpec
+from osmosis_trainer import tiny
 from osmosis_trainer.collect.rollouts import RolloutRunner
 from osmosis_trainer.collect.stop import StopSignal
 from osmosis_trainer.engines.opening import EngineRequest, open_engine
@@ -59,6 +60,7 @@ async def open_parts(spec: TrainSpec, client: RunClient, stop: StopSignal) -> As
                 stop=stop,
                 work_dir=spec.work_dir,
                 concurrency=concurrency(settings, await controller.capacity()),
+                tiny_model=spec.base_model.name in tiny.model_names(),
             )
     finally:
         await engine.close()

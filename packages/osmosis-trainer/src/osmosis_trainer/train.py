@@ -86,7 +86,7 @@ class Training:
             f"{state.total_steps} steps, {len(split.training)} training rows, {len(split.validation)} validation rows",
             step="init",
         )
-        for warning in parts.settings.warnings():
+        for warning in parts.settings.warnings(tiny_model=parts.tiny_model):
             parts.report.log(warning, level="warning", step="init")
         with Journal(parts.journals, 0) as journal:
             parts.report.metrics(0, await self.evaluate(0, journal, Stopwatch()))

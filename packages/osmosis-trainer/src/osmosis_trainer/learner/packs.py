@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -71,32 +72,42 @@ class MicroBatch:
     row_tokens: Tensor
 
 
-def make_packs(rows: Sequence[TrainingRow], form: Form) -> list[Pack]:
-    """Fold groups where it pays and pack the rest (`auto`), or one thing always (`padded`, `packed`, `shared`)."""
+def make_packs(rows: Sequence[TrainingRow], form: Form, token_budget: int | None = None) -> list[Pack]:
+    """Fold groups where it pays and pack the rest (`auto`), or one thing always (`padded`, `packed`, `shared`).
+
+    With a `token_budget` no pack of several rows is longer.
+    """
+    joined = min(PACK_TOKENS, token_budget or PACK_TOKENS)
     if form in ("padded", "packed"):
         singles = [_single(row) for row in rows]
-        return _join(singles) if form == "packed" else singles
+        return _join(singles, joined) if form == "packed" else singles
     groups: dict[int, list[TrainingRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     packs: list[Pack] = []
     alone: list[Pack] = []
     for group in groups.values():
-        folded = _fold(group) if len(group) > 1 else None
         total = sum(len(row.token_ids) for row in group)
-        if folded is not None and (form == "shared" or folded.length <= SHARE_BELOW * total):
-            packs.append(folded)
+        longest = min(total if form == "shared" else SHARE_BELOW * total, token_budget or total)
+        if len(group) > 1 and _distinct(group) <= longest:
+            packs.append(_fold(group))
         else:
             alone.extend(_single(row) for row in group)
-    return packs + (_join(alone) if form == "auto" else alone)
+    return packs + (_join(alone, joined) if form == "auto" else alone)
 
 
-def _join(packs: list[Pack]) -> list[Pack]:
-    """Pack plain rows into sequences of at most `PACK_TOKENS`, longest first into the first that has room."""
+def _distinct(group: list[TrainingRow]) -> int:
+    """Tokens of a group's prefix tree."""
+    ordered = [np.asarray(ids) for ids in sorted(row.token_ids for row in group)]
+    return len(ordered[0]) + sum(len(ids) - _common(before, ids) for before, ids in pairwise(ordered))
+
+
+def _join(packs: list[Pack], longest: int = PACK_TOKENS) -> list[Pack]:
+    """Pack plain rows into sequences of at most `longest` tokens, longest first into the first that has room."""
     bins: list[tuple[int, list[Pack]]] = []
     for pack in sorted(packs, key=lambda pack: -pack.length):
         for place, (used, members) in enumerate(bins):
-            if used + pack.length <= PACK_TOKENS:
+            if used + pack.length <= longest:
                 bins[place] = (used + pack.length, [*members, pack])
                 break
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +18,11 @@ from osmosis_trainer.learner.layer_kinds import is_recurrent
 from osmosis_trainer.learner.logprobs import token_logprobs
 from osmosis_trainer.learner.lora import trainable
 from osmosis_trainer.learner.losses import LossTerms, StepSize, TokenBatch, policy_loss
+from osmosis_trainer.learner.memory import OutOfMemoryError, is_out_of_memory, longest_row
 from osmosis_trainer.learner.packs import Form, Pack, bucket, collate, make_packs
 from osmosis_trainer.learner.recompute import recomputing, wrap_layers
+
+logger = logging.getLogger(__name__)
 
 _BETAS = (0.9, 0.95)
 
@@ -88,6 +92,7 @@ class Learner:
         form: Form = "auto",
         weight_decay: float = 0.0,
         recompute: bool = False,
+        log: Callable[[str], None] = logger.warning,
     ) -> None:
         self.model = model
         self.base = model.get_base_model()
@@ -98,6 +103,7 @@ class Learner:
             list(self.parameters.values()), lr=0.0, betas=_BETAS, weight_decay=weight_decay, foreach=True
         )
         self._pad = pad_id
+        self._log = log
         self._device = next(iter(self.parameters.values())).device
         self._check_head()
         self._recompute = recompute
@@ -120,8 +126,8 @@ class Learner:
     def forward_backward(self, rows: Sequence[TrainingRow], objective: Objective) -> dict[str, float]:
         """Add the objective's gradient over `rows`; rows without a trained token are left out.
 
-        Raises NonFiniteLossError after dropping the accumulated gradient. Out of memory halves the token budget and
-        computes the call again, up to the point where one row is the whole micro-batch.
+        Raises NonFiniteLossError after dropping the accumulated gradient. Out of memory halves the token budget, says so
+        and computes the call again; OutOfMemoryError when one row alone does not fit.
         """
         rows = [row for row in rows if any(row.mask)]
         if not rows:
@@ -130,19 +136,43 @@ class Learner:
             tokens=objective.total_tokens or sum(sum(row.mask) for row in rows),
             rows=objective.total_rows or len(rows),
         )
-        packs = make_packs(rows, self.form)
         before = [None if p.grad is None else p.grad.clone() for p in self.parameters.values()]
         while True:
+            packs = make_packs(rows, self.form, self.token_budget)
             try:
                 return self._accumulate(packs, objective, size)
-            except torch.OutOfMemoryError:
-                groups = bucket(packs, self.token_budget)
-                if all(len(group) == 1 for group in groups):
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
                     raise
-                self.token_budget = max(1, self.token_budget // 2)
-                for parameter, grad in zip(self.parameters.values(), before, strict=True):
-                    parameter.grad = None if grad is None else grad.clone()
-                torch.cuda.empty_cache()
+                self._halve_budget(packs, error)
+            for parameter, grad in zip(self.parameters.values(), before, strict=True):
+                parameter.grad = None if grad is None else grad.clone()
+            torch.cuda.empty_cache()
+
+    def _halve_budget(self, packs: list[Pack], error: RuntimeError) -> None:
+        longest = max(len(row.token_ids) for pack in packs for row in pack.rows)
+        if all(len(group) == 1 == len(group[0].rows) for group in bucket(packs, self.token_budget)):
+            raise OutOfMemoryError(
+                f"a row of {longest} tokens does not fit into memory; lower [training] max_prompt_length or "
+                "max_response_length, or take a smaller base model or lora_rank"
+            ) from error
+        self.token_budget = max(1, self.token_budget // 2)
+        self._log(
+            f"out of memory while learning: passes of at most {self.token_budget} tokens from now on (the result is the same); "
+            "a lower [advanced] tokens_per_micro_batch avoids the retry"
+        )
+
+    def rehearse(self, row_tokens: int) -> None:
+        """Compute the gradient of as many rows of `row_tokens` tokens as a pass may hold, at least one, and forget it.
+
+        What does not fit is found out now (see `forward_backward`) and not after hours.
+        """
+        count = max(1, self.token_budget // row_tokens)
+        rows = [longest_row(row_tokens, self.base.config.vocab_size, number) for number in range(count)]
+        try:
+            self.forward_backward(rows, Objective())
+        finally:
+            self.drop_gradient()
 
     def _accumulate(self, packs: list[Pack], objective: Objective, size: StepSize) -> dict[str, float]:
         sums = _Sums()
@@ -237,7 +267,7 @@ class Learner:
         """Log-probability of every trained token of each row, in the order given (no gradient)."""
         numbers = {id(row): i for i, row in enumerate(rows)}
         results: list[list[float]] = [[] for _ in rows]
-        for group in bucket(make_packs(rows, self.form), self.token_budget):
+        for group in bucket(make_packs(rows, self.form, self.token_budget), self.token_budget):
             batch = collate(group, self._pad, self._device)
             with torch.no_grad():
                 logprobs, _ = token_logprobs(self.base, batch, temperature)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ from osmosis_trainer.learner.step import Learner
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+logger = logging.getLogger(__name__)
+
 _SERVES = frozenset({"sample", "adapters"})
 _TRAINS = frozenset({"train", "kl", "weight_decay", "temperature", "top_p", "overlap", "score"}) | {
     f"loss:{name}" for name in get_args(LossName)
@@ -74,7 +77,13 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerFast, settings: LocalSettings) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: LocalSettings,
+        log: Callable[[str], None] = logger.warning,
+    ) -> None:
         self.tokenizer = tokenizer
         self.settings = settings
         self.policy_version = 0
@@ -102,18 +111,21 @@ class LocalEngine:
                 form=settings.batch_form,
                 weight_decay=settings.weight_decay,
                 recompute=device.type == "cuda" if settings.recompute is None else settings.recompute,
+                log=log,
             )
             self._adapters[POLICY] = adapters.snapshot(self._learner.model, POLICY, 0)
 
     @classmethod
-    def load(cls, folder: Path, settings: LocalSettings) -> LocalEngine:
-        """Load the base model in `folder` (transformers format; nothing is downloaded).
+    def load(
+        cls, folder: Path, settings: LocalSettings, log: Callable[[str], None] = logger.warning
+    ) -> LocalEngine:
+        """Load the base model in `folder` (transformers format; nothing is downloaded). `log` is told when memory runs out.
 
         Raises UnsupportedModelError for an architecture that is no text model or cannot be sampled exactly, ConfigError for
         a bad setting.
         """
         model, tokenizer = load_base(folder, settings.device, settings.dtype)
-        return cls(model, tokenizer, settings)
+        return cls(model, tokenizer, settings, log)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
@@ -161,6 +173,11 @@ class LocalEngine:
             raise UnknownAdapterError(f"no adapter is called {adapter!r}; loaded: {loaded}") from None
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU does the work."""
+        return bool(self._device.type == "cuda")
+
+    @property
     def sampling_counts(self) -> dict[str, int]:
         """Since the start: prompt tokens computed, prompt tokens reused, tokens sampled, forward passes."""
         sampler = self._sampler
@@ -184,6 +201,10 @@ class LocalEngine:
     async def score(self, rows: Sequence[TrainingRow], temperature: float = 1.0) -> list[list[float]]:
         """Log-probabilities of the trained tokens of each row under the learner's current weights."""
         return await self._in_learner_thread(self._train().score, rows, temperature)
+
+    async def rehearse(self) -> None:
+        """Try a training pass of the longest rows; raises OutOfMemoryError when not even one fits into memory."""
+        await self._in_learner_thread(self._train().rehearse, self.max_context)
 
     async def publish(self) -> int:
         """See `Engine.publish`. Samples in flight end with the version they began with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from osmosis_trainer.engines.local.engine import LocalEngine, LocalSettings
@@ -16,11 +17,18 @@ _MAX_SLOTS = 64
 
 
 async def open_engine(request: EngineRequest) -> LocalEngine:
-    """Load the base model; see `LocalEngine.load`."""
-    return await asyncio.to_thread(load_engine, request.base_model, request.settings)
+    """Load the base model (see `LocalEngine.load`) and, on a GPU, try the longest rows that can come."""
+    engine = await asyncio.to_thread(load_engine, request.base_model, request.settings, request.log)
+    if engine.on_gpu:
+        try:
+            await engine.rehearse()
+        except BaseException:
+            await engine.close()
+            raise
+    return engine
 
 
-def load_engine(model: Path, settings: RunSettings) -> LocalEngine:
+def load_engine(model: Path, settings: RunSettings, log: Callable[[str], None]) -> LocalEngine:
     """The engine of the configuration with the base model in the folder `model`; takes as long as reading the weights."""
     advanced, training = settings.advanced, settings.training
     return LocalEngine.load(
@@ -33,4 +41,5 @@ def load_engine(model: Path, settings: RunSettings) -> LocalEngine:
             token_budget=advanced.tokens_per_micro_batch,
             weight_decay=advanced.weight_decay,
         ),
+        log,
     )
