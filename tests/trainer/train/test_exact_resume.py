@@ -51,7 +51,7 @@ def numbers(folder: Path, key: str) -> dict[int, float]:
     return {step: values[key] for step, values in lines if key in values}
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("staleness", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_three_kills_one_after_the_other(real_worker: Work, tmp_path: Path, staleness: int) -> None:
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     assert real_worker(calm, settings(staleness)) == 0
