@@ -41,7 +41,7 @@ class CallbackClient(httpx.AsyncClient):
         timeout_sec = self._timeout_sec + len(content) / _BYTES_PER_SEC
         all_headers = {"Content-Type": "application/json", **(headers or {})}
         split = urlsplit(str(url))
-        if self._is_plain(split) and not options:
+        if not options and self._is_plain(split):
             return await self._plain.post(split, all_headers, content, timeout_sec=timeout_sec)
         try:
             async with asyncio.timeout(timeout_sec):

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, quote
 
@@ -42,17 +42,11 @@ class PlainResponse(httpx.Response):
     """
 
     def __init__(
-        self, status_code: int, headers: list[tuple[bytes, bytes]], content: bytes, *, url: str
+        self, status_code: int, headers: list[tuple[bytes, bytes]], content: bytes, *, url: SplitResult
     ) -> None:
         self.status_code = status_code
         self._read_content = content
-        self._complete = partial(
-            super().__init__,
-            status_code,
-            headers=headers,
-            content=content,
-            request=httpx.Request("POST", url) if status_code >= 300 else None,
-        )
+        self._made_of: tuple[list[tuple[bytes, bytes]], SplitResult] | None = (headers, url)
 
     @property
     def content(self) -> bytes:
@@ -64,10 +58,12 @@ class PlainResponse(httpx.Response):
         return self if self.is_success else super().raise_for_status()
 
     def __getattr__(self, name: str) -> Any:
-        complete = self.__dict__.pop("_complete", None)
-        if complete is None:
+        read = self.__dict__.pop("_made_of", None)
+        if read is None:
             raise AttributeError(name)
-        complete()
+        headers, url = read
+        request = httpx.Request("POST", url.geturl())
+        super().__init__(self.status_code, headers=headers, content=self._read_content, request=request)
         return getattr(self, name)
 
 
@@ -89,7 +85,7 @@ class PlainHttpPool:
             httpx.TransportError: of the kind that httpx raises for the same trouble.
         """
         message = _encoded(url, headers, content)
-        address = url.hostname or "", url.port or 80
+        address = _address(url.netloc)
         connected = False
         try:
             async with self._turns[address], asyncio.timeout(timeout_sec):
@@ -107,7 +103,7 @@ class PlainHttpPool:
             kind_of_error = httpx.ReadError if connected else httpx.ConnectError
             raise kind_of_error(f"{address[0]}:{address[1]}: {error}") from error
         self._give_back(address, connection, reusable=reusable)
-        return PlainResponse(status, answer_headers, answer, url=url.geturl())
+        return PlainResponse(status, answer_headers, answer, url=url)
 
     async def aclose(self) -> None:
         """Close the idle connections."""
@@ -158,6 +154,12 @@ async def _exchange(
     kept = _value(headers, b"connection").lower() != b"close" and version == b"HTTP/1.1"
     plain = [item for item in headers if item[0] not in (b"transfer-encoding", b"content-length")]
     return status, plain, content, kept and delimited
+
+
+@lru_cache(maxsize=64)
+def _address(netloc: str) -> tuple[str, int]:
+    url = SplitResult("http", netloc, "", "", "")
+    return url.hostname or "", url.port or 80
 
 
 def _encoded(url: SplitResult, headers: Mapping[str, str], content: bytes) -> bytes:
