@@ -20,6 +20,15 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
+async def held_back(engine: Any, server: Any) -> tuple[asyncio.Task[Any], asyncio.Event]:
+    """A call whose answer the server keeps until the event is set."""
+    hang = server.faults.hang = asyncio.Event()
+    slow = asyncio.create_task(engine.sample(PROMPT, SamplingParams(4, seed=1)))
+    await until(lambda: server.open)
+    server.faults.hang = None
+    return slow, hang
+
+
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])
 async def test_a_served_policy_is_the_learners(
     start_server: Any, open_split: Any, train: Any, prompts: Any, dialect: str
@@ -49,10 +58,7 @@ async def test_a_served_policy_is_the_learners(
 async def test_turns_in_flight_keep_their_version(start_server: Any, open_split: Any, train: Any) -> None:
     server = await start_server()
     engine = await open_split(server)
-    server.faults.hang = asyncio.Event()
-    slow = asyncio.create_task(engine.sample(PROMPT, SamplingParams(4, seed=1)))
-    await until(lambda: server.open)
-    hang, server.faults.hang = server.faults.hang, None
+    slow, hang = await held_back(engine, server)
     await train(engine, 1)
     assert (await engine.sample(PROMPT, SamplingParams(4, seed=1))).policy_version == 1
     assert len(server.loaded) == 2
@@ -68,10 +74,7 @@ async def test_publishing_waits_for_a_place_on_the_server(
 ) -> None:
     server = await start_server(slots=2)
     engine = await open_split(server)
-    server.faults.hang = asyncio.Event()
-    slow = asyncio.create_task(engine.sample(PROMPT, SamplingParams(4, seed=1)))
-    await until(lambda: server.open)
-    hang, server.faults.hang = server.faults.hang, None
+    slow, hang = await held_back(engine, server)
     await train(engine, 1)
     publishing = asyncio.create_task(engine.publish())
     await asyncio.sleep(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from osmosis_trainer.chat.request import ChatRequest
 from osmosis_trainer.chat.stream import Delta
 from osmosis_trainer.engines.protocol import SamplingParams
 from osmosis_trainer.serve.registry import ServedModel
+from osmosis_trainer.together import together
 
 OnChoiceDelta = Callable[[int, Delta, int, float], None]
 """Called with the choice's index and what `OnDelta` gets."""
@@ -43,13 +43,7 @@ class Generation:
 
     async def run(self, on_delta: OnChoiceDelta | None = None) -> list[Answer]:
         """Sample all choices; when one fails the others are cancelled and its error is raised."""
-        tasks = [asyncio.ensure_future(self._sample(index, on_delta)) for index in range(self.request.n)]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await together(self._sample(index, on_delta) for index in range(self.request.n))
 
     async def _sample(self, index: int, on_delta: OnChoiceDelta | None) -> Answer:
         request = self.request

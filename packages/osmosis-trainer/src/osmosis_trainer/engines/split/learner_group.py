@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from osmosis_trainer import errors
 from osmosis_trainer.engines.split import frames
 from osmosis_trainer.errors import EngineError, TrainerError
 from osmosis_trainer.learner.lora import LoraSettings
+from osmosis_trainer.together import together
 
 
 class LearnerLostError(EngineError):
@@ -69,7 +70,7 @@ class LearnerGroup:
                 ]
                 # The first error counts: a process that could not load leaves the others waiting for it.
                 asked = zip(group._processes, places, strict=True)
-                answers = await _together([_result(process, place) for process, place in asked])
+                answers = await together(_result(process, place) for process, place in asked)
                 group.description = answers[0]
             except BaseException:
                 await group.close()
@@ -93,7 +94,7 @@ class LearnerGroup:
 
     async def _exchange(self, messages: Sequence[dict[str, Any]]) -> list[Any]:
         pairs = zip(self._processes, messages, strict=False)
-        replies = await _together([_ask(process, message) for process, message in pairs])
+        replies = await together(_ask(process, message) for process, message in pairs)
         return [_open(reply) for reply in replies]
 
     async def close(self) -> None:
@@ -117,17 +118,6 @@ async def _spawn() -> Process:
         stdout=PIPE,
         env=environment,
     )
-
-
-async def _together[T](works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results, or the first error: a process that is gone leaves the others waiting for it, so nobody waits for them."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _ask(process: Process, message: dict[str, Any]) -> dict[str, Any]:
