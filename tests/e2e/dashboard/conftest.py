@@ -249,6 +249,7 @@ def seed(site: Site) -> None:
         repository = Repository(workspace_id=acme.id, full_name="acme/agents", identity="acme/agents")
         base = session.query(BaseModel).filter_by(name="osmosis/tiny-multiply").first()
         base = base or BaseModel(name="osmosis/tiny-multiply", description="A toy for the demo and the tests")
+        base.path = "/nowhere"  # nobody loads it: it is only offered
         session.add_all([repository, base])
         session.flush()
         common = {"branch": "main", "commit_sha": "ab12cd34" * 5}
@@ -278,7 +279,12 @@ def seed(site: Site) -> None:
             session, acme.id, events[0], subject=HOSTILE, page="/acme", data=lambda: {"name": HOSTILE}
         )
         delivery = session.scalars(select(WebhookDelivery)).one()
-        error = {"at": utc_now().isoformat(), "status": 500, "error": "The answer was 500.", "milliseconds": 12}
+        error = {
+            "at": utc_now().isoformat(),
+            "status": 500,
+            "error": "The answer was 500.",
+            "milliseconds": 12,
+        }
         delivery.status, delivery.tries, site.ids["delivery"] = "failed", [error] * 3, delivery.id
         site.ids["workspace"], site.ids["user"], site.ids["base"] = acme.id, user.id, base.id
     _datasets(site)

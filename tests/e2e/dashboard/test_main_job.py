@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -16,11 +17,15 @@ from sqlalchemy import select
 from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.compute.supervisor import Supervisor
+from osmosis_platform.datasets import service
 from osmosis_platform.datasets.jobs import WORK
+from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.models import SyncEvent
 from osmosis_platform.repositories.service import create_repository, sync_branch
 from osmosis_platform.runs.models import Run
+from osmosis_platform.storage.uploads import plan_parts
+from osmosis_platform.workspaces.models import Workspace
 from osmosis_platform.workspaces.service import create_workspace
 
 SCRIPTED = Path(__file__).parents[2] / "platform" / "compute" / "scripted_inference.py"
@@ -114,6 +119,41 @@ def test_from_a_file_to_a_run_to_a_model_that_answers(
     page.get_by_role("button", name="Stop it").press("Enter")
     expect(page.get_by_role("row", name="first-try").locator(".badge")).to_have_text("stopped")
     assert page.evaluate("window.owned") is None
+
+
+def test_an_interrupted_upload_sends_only_what_is_missing(
+    visit: Callable[..., Any], site: Any, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "PART_SIZE", 1000)
+    monkeypatch.setattr(service, "plan_parts", lambda size, part_size=1000: plan_parts(size, part_size))
+    file = tmp_path / "resumed.jsonl"
+    file.write_text(
+        "".join(f'{{"system_prompt": "s", "user_prompt": "{n}", "ground_truth": ""}}\n' for n in range(90))
+    )
+    data, platform = file.read_bytes(), site.platform
+    with platform.database.write() as session:
+        ada = session.scalars(select(User).where(User.email == site.email)).one()
+        where = session.scalars(select(Workspace.id).where(Workspace.name == workspace)).one()
+        made = service.create(
+            session, platform, where, ada, name="resumed", size=len(data), extension="jsonl"
+        )
+    folder = platform.parts.folder / made[1].id
+    folder.mkdir()
+    for number, part in ((1, data[:1000]), (3, b"other bytes".ljust(1000))):  # the third is of another file
+        (folder / f"{number}-{hashlib.sha256(part).hexdigest()}").write_bytes(part)
+    page = visit().sign_in()
+    page.goto(f"{site.url}/{workspace}/datasets")
+    expect(page.locator("html[data-upload=ready]")).to_have_count(1)
+    sent: list[str] = []
+    page.on("request", lambda r: sent.append(r.url.split("?")[0][-2:]) if r.method == "PUT" else None)
+    page.get_by_label("JSONL, CSV or Parquet").set_input_files(file)
+    page.get_by_role("button", name="Upload", exact=True).click()
+    page.get_by_role("link", name="Open the dataset").click()
+    expect(page.locator("#status")).to_contain_text("uploaded")
+    assert sorted(sent) == [f"/{number}" for number in range(2, -(-len(data) // 1000) + 1)]
+    with platform.database.read() as session:
+        dataset = session.scalars(select(Dataset).where(Dataset.name == "resumed")).one()
+        assert platform.blobs.read_bytes(dataset.source_sha256) == data
 
 
 def test_talking_to_a_model(visit: Callable[..., Any], site: Any, workspace: str) -> None:
