@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SMALLEST = {
     "dataset_validation": "megabytes=1, rounds=1",
     "learning": "groups=1, rounds=1",
+    "long_runs": "points=3000, events=300, rows=60, rounds=2",
     "overlap": "groups=1, steps=1, latency_s=0.01, rounds=1",
     "platform_pages": "runs=8, lines=300, requests=4",
     "rollout_overhead": "rollouts=16, rounds=1",

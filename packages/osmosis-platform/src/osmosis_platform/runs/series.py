@@ -202,10 +202,12 @@ def _joined(sums: Sequence[tuple[float, float, int]], parts: int) -> list[tuple[
 def _timed(session: Session, run_id: str, key: str, points: Sequence[tuple[int, float]]) -> list[Point]:
     """The points with their timestamps."""
     at: dict[int, int] = {}
-    for start in range(0, len(points), _CHUNK):
-        steps = [step for step, _ in points[start : start + _CHUNK]]
-        query = select(RunMetric.step, RunMetric.timestamp).where(
-            RunMetric.run_id == run_id, RunMetric.key == key, RunMetric.step.in_(steps)
-        )
-        at |= {step: int(moment.timestamp() * 1000) for step, moment in session.execute(query)}
+    steps = [step for step, _ in points]
+    chosen = RunMetric.run_id == run_id, RunMetric.key == key
+    query = select(RunMetric.step, RunMetric.timestamp).where(*chosen)
+    dense = bool(steps) and steps[-1] - steps[0] < 2 * len(steps)
+    for start in range(0, len(steps), len(steps) if dense else _CHUNK):
+        part = steps[start : start + _CHUNK]
+        wanted = RunMetric.step.between(steps[0], steps[-1]) if dense else RunMetric.step.in_(part)
+        at |= {step: int(moment.timestamp() * 1000) for step, moment in session.execute(query.where(wanted))}
     return [(step, value, at[step]) for step, value in points]
