@@ -146,7 +146,7 @@ async def test_a_stream_with_tool_calls_as_an_openai_client_reads_it(listener, p
 async def test_a_stream_on_the_wire(http, listener):
     answer = await ask(http, listener, stream=True, stream_options={"include_usage": True})
     assert answer.headers["content-type"].startswith("text/event-stream")
-    assert answer.headers["x-accel-buffering"] == "no"
+    assert (answer.headers["cache-control"], answer.headers["x-accel-buffering"]) == ("no-cache", "no")
     lines = [line for line in answer.text.split("\n\n") if line]
     assert lines[0] == ": ping"
     assert lines[-1] == "data: [DONE]"
