@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -146,6 +147,8 @@ def check_answer(
             f"it returned {len(tokens)} tokens with {len(answer.logprobs)} log-probabilities where 1 to "
             f"{params.max_tokens} were asked"
         )
+    elif not all(isinstance(value, float | int) and math.isfinite(value) for value in answer.logprobs):
+        wrong = "it returned a log-probability that is no number"
     elif answer.finish_reason == "stop" and tokens[-1] not in params.stop_ids:
         wrong = (
             f"it stopped at token {tokens[-1]}, which is none of the stop tokens; start it without stop tokens and "
