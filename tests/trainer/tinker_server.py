@@ -14,7 +14,8 @@ import socket
 import tarfile
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -85,38 +86,38 @@ class ForwardBackwardRequest(OfModel):
 
 
 class AdamParams(Strict):
-    learning_rate: float = Field(ge=0)
-    beta1: float = Field(ge=0, lt=1)
-    beta2: float = Field(ge=0, lt=1)
-    eps: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
+    learning_rate: float = Field(1e-4, ge=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    eps: float = Field(1e-12, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
     grad_clip_norm: float = Field(0.0, ge=0)
 
 
 class OptimStepRequest(OfModel):
     adam_params: AdamParams
-    type: Literal["optim_step"]
+    type: Literal["optim_step"] = "optim_step"
 
 
 class SaveRequest(OfModel):
     path: str | None = Field(None, pattern=r"^[a-zA-Z0-9_-]+$")
     sampling_session_seq_id: int | None = None
     ttl_seconds: int | None = None
-    type: Literal["save_weights", "save_weights_for_sampler"]
+    type: Literal["save_weights", "save_weights_for_sampler"] | None = None
 
 
 class LoadRequest(OfModel):
     path: str
     optimizer: bool
-    type: Literal["load_weights"]
+    type: Literal["load_weights"] = "load_weights"
 
 
 class LoraConfig(Strict):
     rank: int = Field(ge=1)
     seed: int | None = None
-    train_unembed: bool
-    train_mlp: bool
-    train_attn: bool
+    train_unembed: bool = True
+    train_mlp: bool = True
+    train_attn: bool = True
 
 
 class CreateModelRequest(Strict):
@@ -125,14 +126,14 @@ class CreateModelRequest(Strict):
     base_model: str
     user_metadata: dict[str, Any] | None = None
     lora_config: LoraConfig
-    type: Literal["create_model"]
+    type: Literal["create_model"] = "create_model"
 
 
 class CreateSessionRequest(Strict):
     tags: list[str]
-    user_metadata: dict[str, Any] | None
+    user_metadata: dict[str, Any] | None = None
     sdk_version: str
-    type: Literal["create_session"]
+    type: Literal["create_session"] = "create_session"
 
 
 class SamplingFields(Strict):
@@ -154,7 +155,7 @@ class SampleRequest(Strict):
     seq_id: int | None = None
     prompt_logprobs: bool | None = None
     topk_prompt_logprobs: int = 0
-    type: Literal["sample"]
+    type: Literal["sample"] = "sample"
 
 
 class NotLoadedError(Exception):
@@ -216,7 +217,7 @@ class TinkerServer:
         config = uvicorn.Config(
             Faulty(self, self._app()), port=self.port, log_level="critical", ws="none", lifespan="off"
         )
-        self._server = uvicorn.Server(config)
+        self._server = Unsignalled(config)
         self._serving = asyncio.create_task(self._server.serve())
         async with asyncio.timeout(60):
             while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event to wait for
@@ -243,12 +244,12 @@ class TinkerServer:
 
     # -- work --------------------------------------------------------------------------------------------------------
 
-    def _begin(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    def _begin(self, work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         request_id = uuid4().hex
 
         async def guarded() -> dict[str, Any]:
             try:
-                return await work
+                return await work()
             except HTTPException as error:
                 return {"error": str(error.detail), "category": "user"}
             except NotLoadedError:
@@ -272,7 +273,7 @@ class TinkerServer:
             async with memory.turns[model_id]:
                 return await verb(memory.models[model_id])
 
-        return self._begin(work())
+        return self._begin(work)
 
     async def _create(self, request: CreateModelRequest) -> dict[str, Any]:
         if request.base_model != self.name:
@@ -344,9 +345,10 @@ class TinkerServer:
         learner.drop_gradient()
         return {"metrics": {"optim/grad_norm": norm} if self.clips else None}
 
-    async def _save(self, model_id: str, engine: LocalEngine, request: SaveRequest) -> dict[str, Any]:
+    async def _save(
+        self, model_id: str, engine: LocalEngine, request: SaveRequest, *, sampling: bool
+    ) -> dict[str, Any]:
         learner: Any = engine._learner
-        sampling = request.type == "save_weights_for_sampler"
         name = request.path or f"ss{request.sampling_session_seq_id}-seq{request.seq_id}"
         kind = "sampler_weights" if sampling else "weights"
         folder = self.folder / model_id / kind / name
@@ -471,7 +473,7 @@ class TinkerServer:
         async def create_model(request: CreateModelRequest) -> dict[str, Any]:
             if request.session_id not in self._memory.sessions:
                 raise HTTPException(404, "Session not found")
-            return self._begin(self._create(request))
+            return self._begin(lambda: self._create(request))
 
         @app.post("/api/v1/get_info")
         async def get_info(body: dict[str, Any]) -> dict[str, Any]:
@@ -480,7 +482,7 @@ class TinkerServer:
 
         @app.post("/api/v1/unload_model")
         async def unload_model(body: dict[str, Any]) -> dict[str, Any]:
-            return self._begin(self._unload(body["model_id"]))
+            return self._begin(lambda: self._unload(body["model_id"]))
 
         @app.post("/api/v1/forward")
         async def forward(request: ForwardRequest) -> dict[str, Any]:
@@ -506,13 +508,19 @@ class TinkerServer:
                 request.model_id, lambda engine: self._step(request.model_id, engine, request.adam_params)
             )
 
-        async def save(request: SaveRequest) -> dict[str, Any]:
+        @app.post("/api/v1/save_weights")
+        async def save_weights(request: SaveRequest) -> dict[str, Any]:
             return self._in_turn(
-                request.model_id, lambda engine: self._save(request.model_id, engine, request)
+                request.model_id,
+                lambda engine: self._save(request.model_id, engine, request, sampling=False),
             )
 
-        app.post("/api/v1/save_weights")(save)
-        app.post("/api/v1/save_weights_for_sampler")(save)
+        @app.post("/api/v1/save_weights_for_sampler")
+        async def save_weights_for_sampler(request: SaveRequest) -> dict[str, Any]:
+            return self._in_turn(
+                request.model_id,
+                lambda engine: self._save(request.model_id, engine, request, sampling=True),
+            )
 
         @app.post("/api/v1/load_weights")
         async def load_weights(request: LoadRequest) -> dict[str, Any]:
@@ -521,7 +529,7 @@ class TinkerServer:
 
         @app.post("/api/v1/asample")
         async def asample(request: SampleRequest) -> dict[str, Any]:
-            return self._begin(self._sample(request))
+            return self._begin(lambda: self._sample(request))
 
         @app.post("/api/v1/retrieve_future")
         async def retrieve_future(body: dict[str, Any]) -> Any:
@@ -551,6 +559,14 @@ class TinkerServer:
             return {}
 
         return app
+
+
+class Unsignalled(uvicorn.Server):
+    """Leaves the signal handlers of the process, which belong to the worker under test, alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class Faulty:

@@ -110,6 +110,7 @@ NEUTRAL = (
 
 # Largest weight of a token from a sampler that is another program than the learner.
 EXTERNAL_MISMATCH_CAP = 2.0
+EXTERNAL_SAMPLERS = ("split", "tinker")
 
 
 class RunSettings(_Section):
@@ -172,7 +173,7 @@ class RunSettings(_Section):
             ratio_cap=advanced.ratio_cap,
             kl_coef=advanced.kl_coef,
             temperature=self.sampling.rollout_temperature,
-            mismatch_cap=EXTERNAL_MISMATCH_CAP if advanced.engine == "split" else None,
+            mismatch_cap=EXTERNAL_MISMATCH_CAP if advanced.engine in EXTERNAL_SAMPLERS else None,
             max_completion_tokens=advanced.max_completion_tokens or self.training.max_response_length,
         )
 

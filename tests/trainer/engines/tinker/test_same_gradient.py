@@ -18,6 +18,7 @@ from osmosis_trainer.engines.tinker import TinkerEngine
 OBJECTIVES = {
     **{name: Objective(loss=name, max_completion_tokens=20) for name in get_args(LossName)},
     "clip narrow": Objective(clip_low=0.02, clip_high=0.05, negative_cap=1.01),
+    "corrected mismatch": Objective(mismatch_cap=1.2),
     "clip with kl": Objective(kl_coef=0.3),
     "part of a step": Objective(total_tokens=500, total_rows=30),
 }

@@ -80,6 +80,8 @@ def differentiate(
         "entropy": float(-(found * gap.exp()).mean()),
         "kl": float(terms.kl) / len(found),
         "mismatch_kl": float((gap.exp() - gap - 1.0).mean()),
+        "mismatch_truncated": float(terms.truncated) / len(found),
+        "mismatch_masked": float(terms.masked) / len(found),
         "clip_ratio": float(terms.clipped) / len(found),
         "ratio_max": float(terms.ratio_max),
         "logprob_gap_max": float(gap.abs().max()),
