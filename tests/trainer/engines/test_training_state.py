@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import warnings
 from pathlib import Path
@@ -155,3 +156,32 @@ async def test_a_serving_engine_does_not_train(make_engine, tmp_path: Path):
         await server.optim_step(lr=1e-3, max_grad_norm=1.0)
     with pytest.raises(EngineError, match=r"adapter_config\.json does not exist"):
         await server.load_adapter("x", tmp_path)
+
+
+async def test_while_the_learner_works_samples_come_from_the_published_policy(make_engine, train):
+    engine = make_engine()
+    rows = await train(engine, 2)
+    prompts = [[7, 8, 9, 10, 11 + k] for k in range(4)]
+
+    async def sampled():
+        return await asyncio.gather(
+            *(engine.sample(prompt, SamplingParams(24, seed=3)) for prompt in prompts)
+        )
+
+    before = await sampled()
+    # The reference pass switches the learner's adapter off, the step moves its weights: neither shows outside.
+    learning = asyncio.create_task(engine.forward_backward(rows * 20, Objective(kl_coef=0.1)))
+    during = []
+    while not learning.done():
+        during += await sampled()
+    await learning
+    await engine.optim_step(lr=5e-2, max_grad_norm=1.0)
+    during += await sampled()
+    assert len(during) > len(before)
+    for one, old in zip(during, before * (len(during) // len(before)), strict=True):
+        assert (one.token_ids, one.policy_version) == (old.token_ids, 2)
+        assert one.logprobs == pytest.approx(old.logprobs, abs=1e-5)
+    assert await engine.publish() == 3
+    after = await sampled()
+    assert {one.policy_version for one in after} == {3}
+    assert [one.logprobs for one in after] != [old.logprobs for old in before]

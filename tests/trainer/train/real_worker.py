@@ -135,7 +135,7 @@ def main() -> None:
         model, work_dir, log_dir, config, kill = json.loads(line)
         child = os.fork()
         if not child:
-            signal.alarm(120)
+            signal.alarm(900)
             events = Events(work_dir, kill)
             sys.addaudithook(events.audit)
             asyncio.run(work(Path(model), Path(work_dir), Path(log_dir), config, events))

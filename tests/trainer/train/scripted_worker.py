@@ -230,7 +230,7 @@ def main() -> None:
         work_dir, log_dir, config, kill = json.loads(line)
         child = os.fork()
         if not child:
-            signal.alarm(60)
+            signal.alarm(600)
             asyncio.run(train(make_parts(Path(work_dir), Path(log_dir), config, kill)))
             os._exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

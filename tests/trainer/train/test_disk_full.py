@@ -59,13 +59,13 @@ def complaints(run: Any) -> list[str]:
 
 async def finishes_once_there_is_room(run: Any, small_disk: Path) -> None:
     working = asyncio.create_task(train(run))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not (run.report._events.path.exists() and complaints(run)):
             await asyncio.sleep(0.01)
             if working.done():
                 await working
     (small_disk / "filler").unlink()
-    await asyncio.wait_for(working, 60)
+    await asyncio.wait_for(working, 300)
 
 
 @pytest.mark.parametrize("leaving", [0, 4096])
