@@ -293,14 +293,16 @@ async def test_a_stop_does_not_wait_for_ever(make_run: MakeRun, monkeypatch: pyt
     assert [(event["step"], event["final"]) for event in events(run, "checkpoint")][-1][1] is True
 
 
-async def test_a_damaged_state_falls_back_to_the_one_before(make_run: MakeRun) -> None:
-    calm = make_run("calm")
+@pytest.mark.parametrize("staleness", [0, 1])
+async def test_a_damaged_state_falls_back_to_the_one_before(make_run: MakeRun, staleness: int) -> None:
+    settings = {"max_steps": 4, "max_staleness": staleness}
+    calm = make_run("calm", advanced=settings)
     await train(calm)
-    run = make_run("damaged", advanced={"max_steps": 4})
+    run = make_run("damaged", advanced=settings)
     await train(run)
     victim = run.work_dir / "state/step-4/engine/engine.json"
     victim.write_text(victim.read_text()[:-3])
-    again = make_run("damaged")
+    again = make_run("damaged", advanced=settings)
     await train(again)
     assert again.engine.adapter == calm.engine.adapter
     assert any("resumed after step 3/4" in event["message"] for event in events(again, "log"))
