@@ -41,7 +41,7 @@ async def test_the_gradient_is_the_same_whatever_the_server_divides_by(
     told: list[str] = []
     expected = await gradient_of_a_step(await open_tinker(told.append), server)
     assert "adds up the losses of a step as sum and clips gradients" in told[0]
-    for name in set(REDUCTIONS) - {"sum"}:
+    for name in ("mean over rows of row means", "mean over tokens"):
         server.reduction = name
         engine = await open_tinker(told.append)
         assert f"as {name} and clips" in told[-1]
