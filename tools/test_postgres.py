@@ -43,6 +43,7 @@ def programs() -> Path:
 
 def main(arguments: list[str]) -> int:
     """Start a server, run the tests, end it; the exit status of the tests."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is ended then too
     folder = Path(tempfile.mkdtemp(prefix="osmosis-postgres-"))
     user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
     if user:

@@ -105,6 +105,7 @@ def test_a_revoked_key_ends(client: httpx.Client, key: str, platform: Platform, 
     assert client.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
 
+@pytest.mark.usefixtures("only_sqlite")
 def test_keys_are_kept_as_hashes(platform: Platform, key: str) -> None:
     platform.database.engine.dispose()
     content = b"".join(path.read_bytes() for path in platform.settings.data_dir.glob("osmosis.sqlite3*"))

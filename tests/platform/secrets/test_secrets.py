@@ -141,6 +141,7 @@ def test_rotation_reencrypts_everything(client: httpx.Client, platform: Platform
         assert resolve(session, platform.keys, town.acme.id, town.ada.user.id, ["KEY"])["KEY"][0] == "value"
 
 
+@pytest.mark.usefixtures("only_sqlite")
 def test_no_secret_value_is_readable_anywhere(
     client: httpx.Client,
     platform: Platform,

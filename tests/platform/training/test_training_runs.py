@@ -115,6 +115,7 @@ def test_missing_secrets_end_the_sentence(api: Any, workshop: Any) -> None:
     assert answer.json()["error"].endswith("Secret(s) not found: A_KEY, B_KEY")
 
 
+@pytest.mark.usefixtures("only_sqlite")
 def test_provided_secrets_are_never_readable(api: Any, workshop: Any, platform: Platform) -> None:
     body = workshop.body(
         "tiny/model", secrets={"required": ["A_KEY"], "provided": {"A_KEY": "hush-hush-value"}}
