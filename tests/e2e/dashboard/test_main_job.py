@@ -29,6 +29,8 @@ from osmosis_platform.workspaces.models import Workspace
 from osmosis_platform.workspaces.service import create_workspace
 
 SCRIPTED = Path(__file__).parents[2] / "platform" / "compute" / "scripted_inference.py"
+# Processes start and files are checked meanwhile, on a machine that may be busy.
+SLOW_MS = 90_000
 HOSTILE = "</script><img src=/owned onerror=window.owned=1>"
 
 
@@ -77,9 +79,9 @@ def test_from_a_file_to_a_run_to_a_model_that_answers(
     expect(page.locator("html[data-upload=ready]")).to_have_count(1)
     page.get_by_label("JSONL, CSV or Parquet").set_input_files(file)
     page.get_by_role("button", name="Upload", exact=True).press("Enter")
-    page.get_by_role("link", name="Open the dataset").click()
+    page.get_by_role("link", name="Open the dataset").click(timeout=SLOW_MS)
     expect(page.locator("h1")).to_contain_text("sums <")
-    expect(page.locator("#status")).to_contain_text("uploaded")
+    expect(page.locator("#status")).to_contain_text("uploaded", timeout=SLOW_MS)
     page.get_by_label("Text").fill("39 +")
     page.get_by_role("button", name="Search").press("Enter")
     expect(page.locator("table.rows tbody tr")).to_have_count(1)
@@ -148,8 +150,8 @@ def test_an_interrupted_upload_sends_only_what_is_missing(
     page.on("request", lambda r: sent.append(r.url.split("?")[0][-2:]) if r.method == "PUT" else None)
     page.get_by_label("JSONL, CSV or Parquet").set_input_files(file)
     page.get_by_role("button", name="Upload", exact=True).click()
-    page.get_by_role("link", name="Open the dataset").click()
-    expect(page.locator("#status")).to_contain_text("uploaded")
+    page.get_by_role("link", name="Open the dataset").click(timeout=SLOW_MS)
+    expect(page.locator("#status")).to_contain_text("uploaded", timeout=SLOW_MS)
     assert sorted(sent) == [f"/{number}" for number in range(2, -(-len(data) // 1000) + 1)]
     with platform.database.read() as session:
         dataset = session.scalars(select(Dataset).where(Dataset.name == "resumed")).one()
@@ -165,7 +167,8 @@ def test_talking_to_a_model(visit: Callable[..., Any], site: Any, workspace: str
     say.press("Enter")
     answers = page.locator(".turn.agent .said")
     # The scripted server sends its words one by one, without what was between them.
-    expect(answers).to_have_text([f"tiny/echo heard hello {HOSTILE}".replace(" ", "")])
+    heard = f"tiny/echo heard hello {HOSTILE}".replace(" ", "")
+    expect(answers).to_have_text([heard], timeout=SLOW_MS)
     expect(page.get_by_role("button", name="Answer anew")).to_be_visible()
     expect(say).to_be_focused()
     say.fill("again")

@@ -10,7 +10,7 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Page, expect
 
-WIDTHS = (1440, 1024, 390)
+DESKTOP = 1440
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 # Text against what is really behind it, for every piece of text that can be seen (WCAG 2.2, 1.4.3).
@@ -95,7 +95,7 @@ def test_sign_in_with_the_keyboard_alone(visit: Callable[..., Any], site: Any) -
     expect(page.locator("main")).to_be_focused()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [1440, pytest.param(1024, marks=pytest.mark.slow), 390])
 def test_every_page_in_both_themes(
     visit: Callable[..., Any], site: Any, pytestconfig: pytest.Config, width: int
 ) -> None:
@@ -110,7 +110,7 @@ def test_every_page_in_both_themes(
         if name == "error":
             visitor.problems = [p for p in visitor.problems if "404" not in p]
         found += _looks(page, name, width, folder)
-        if width == WIDTHS[0]:
+        if width == DESKTOP:
             found += [f"{name}: {what}" for what in _tab_through(page)]
     assert found == [], "\n".join(found)
 
@@ -120,11 +120,11 @@ def _looks(page: Page, name: str, width: int, folder: Path) -> list[str]:
     found = []
     if page.locator("[data-charts]").count():
         expect(page.locator("[data-charts]")).not_to_have_attribute("aria-busy", "true")
-    if width == WIDTHS[0]:
+    if width == DESKTOP:
         page.evaluate(AXE)
     for theme in THEMES if width != 1024 else THEMES[:1]:
         page.emulate_media(color_scheme=theme)
-        if width == WIDTHS[0]:
+        if width == DESKTOP:
             found += [
                 f"{theme} {violation}"
                 for violation in page.evaluate(RUN_AXE, None if theme == "light" else ["color-contrast"])
