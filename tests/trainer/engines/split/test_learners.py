@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import torch
 from safetensors.torch import load_file
 
 from osmosis_trainer.engines.local import LocalEngine, LocalSettings, LoraSettings
@@ -76,6 +77,10 @@ def adapter(folder: Path) -> dict[str, Any]:
     return weights
 
 
+def same_tensors(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
 async def test_two_processes_learn_what_one_learner_learns(
     pair: DurableLearner, local: LocalEngine, base_folder: Path, tmp_path: Path
 ) -> None:
@@ -88,9 +93,9 @@ async def test_two_processes_learn_what_one_learner_learns(
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=RELATIVE)
     await pair.export(tmp_path / "pair")
     await local.export_adapter(tmp_path / "local")
-    one, other = adapter(tmp_path / "pair"), adapter(tmp_path / "local")
-    assert one.keys() == other.keys()
-    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+    weights, wanted = adapter(tmp_path / "pair"), adapter(tmp_path / "local")
+    assert weights.keys() == wanted.keys()
+    assert max(float((weights[name] - wanted[name]).abs().max()) for name in wanted) < 1e-5
 
     # A gradient that is not finite in one process is dropped in both.
     rows = ragged_rows(9)
@@ -103,8 +108,15 @@ async def test_two_processes_learn_what_one_learner_learns(
     await pair.save(tmp_path / "state", {"policy_version": 7})
     await local.load_state(tmp_path / "state")
     assert local.policy_version == 7
+    await local.save_state(tmp_path / "again")
+    assert same_tensors(adapter(tmp_path / "again"), adapter(tmp_path / "state"))
+    again, state = (torch.load(tmp_path / name / "optimizer.pt") for name in ("again", "state"))
+    assert again["state"].keys() == state["state"].keys()
+    assert all(same_tensors(again["state"][key], state["state"][key]) for key in state["state"])
     rows = ragged_rows(4)
-    assert await local.score(rows) == await pair.score(rows)
+    mine, theirs = await local.score(rows), await pair.score(rows)
+    for one, other in zip(mine, theirs, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
     (tmp_path / "state" / "optimizer.pt").unlink()
     with pytest.raises(StateError, match=r"optimizer\.pt is missing"):
         await pair.load(tmp_path / "state")
