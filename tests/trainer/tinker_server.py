@@ -7,6 +7,7 @@ Checkpoints are files; everything else is lost when the server restarts.
 from __future__ import annotations
 
 import asyncio
+import copy
 import io
 import json
 import shutil
@@ -33,6 +34,7 @@ from osmosis_trainer.engines.protocol import SamplingParams, TrainingRow
 from osmosis_trainer.learner import lora, saving
 from osmosis_trainer.learner.logprobs import token_logprobs
 from osmosis_trainer.learner.packs import collate, make_packs
+from osmosis_trainer.learner.step import Learner
 
 KEY = "tml-test-key"
 LONG_POLL_S = 2.0
@@ -163,12 +165,20 @@ class NotLoadedError(Exception):
 
 
 @dataclass
+class Trained:
+    """A model in training."""
+
+    learner: Learner
+    lora: LoraSettings
+
+
+@dataclass
 class Memory:
     """What a restart loses."""
 
     sessions: set[str] = field(default_factory=set)
     samplers: dict[str, str | None] = field(default_factory=dict)
-    models: dict[str, LocalEngine] = field(default_factory=dict)
+    models: dict[str, Trained] = field(default_factory=dict)
     turns: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     rows: Counter[str] = field(default_factory=Counter)
     positions: Counter[str] = field(default_factory=Counter)
@@ -202,13 +212,14 @@ class TinkerServer:
         self._server: uvicorn.Server | None = None
         self._sampler: LocalEngine | None = None
         self._loading = asyncio.Lock()
+        self._base = AutoModelForCausalLM.from_pretrained(base).eval().requires_grad_(False)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def models(self) -> dict[str, LocalEngine]:
+    def models(self) -> dict[str, Trained]:
         return self._memory.models
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -232,8 +243,6 @@ class TinkerServer:
         await asyncio.gather(*memory.work.values(), return_exceptions=True)
         self._server.should_exit = self._server.force_exit = True
         await self._serving
-        for engine in memory.models.values():
-            await engine.close()
         if self._sampler is not None:
             await self._sampler.close()
             self._sampler = None
@@ -261,9 +270,7 @@ class TinkerServer:
         self._memory.work[request_id] = asyncio.create_task(guarded())
         return {"request_id": request_id, "future_id": request_id, "status": "pending"}
 
-    def _in_turn(
-        self, model_id: str, verb: Callable[[LocalEngine], Awaitable[dict[str, Any]]]
-    ) -> dict[str, Any]:
+    def _in_turn(self, model_id: str, verb: Callable[[Trained], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         """Requests of one model are done one after the other, in the order of their arrival."""
         if model_id not in self._memory.models:
             raise HTTPException(404, f"Model {model_id} not loaded")
@@ -281,21 +288,18 @@ class TinkerServer:
         if len(self.models) >= self.max_models:
             raise HTTPException(400, "Maximum number of LoRA adapters reached")
         wanted = request.lora_config
-        settings = LocalSettings(
-            lora=LoraSettings(wanted.rank, 32.0, wanted.seed or 0), threads=1, slots=1, device="cpu"
-        )
+        settings = LoraSettings(wanted.rank, 32.0, wanted.seed or 0)
+        model = lora.attach(copy.deepcopy(self._base), settings)
         model_id = f"model_{uuid4().hex[:8]}"
-        self.models[model_id] = await asyncio.to_thread(LocalEngine.load, self.base, settings)
+        self.models[model_id] = Trained(Learner(model, 0), settings)
         return {"model_id": model_id, "type": "create_model"}
 
     async def _unload(self, model_id: str) -> dict[str, Any]:
-        engine = self.models.pop(model_id, None)
-        if engine is not None:
-            await engine.close()
+        self.models.pop(model_id, None)
         return {"model_id": model_id, "type": "unload_model"}
 
-    def _pass(self, engine: LocalEngine, given: PassInput, *, backward: bool) -> dict[str, Any]:
-        learner: Any = engine._learner
+    def _pass(self, engine: Trained, given: PassInput, *, backward: bool) -> dict[str, Any]:
+        learner: Any = engine.learner
         outputs = []
         for datum in given.data:
             inputs = datum.loss_fn_inputs
@@ -321,8 +325,8 @@ class TinkerServer:
             "metrics": {"loss:sum": total},
         }
 
-    async def _step(self, model_id: str, engine: LocalEngine, adam: AdamParams) -> dict[str, Any]:
-        learner: Any = engine._learner
+    async def _step(self, model_id: str, engine: Trained, adam: AdamParams) -> dict[str, Any]:
+        learner: Any = engine.learner
         count = self._memory.rows.pop(model_id, 0)
         if not count:
             return {"metrics": None}
@@ -346,9 +350,9 @@ class TinkerServer:
         return {"metrics": {"optim/grad_norm": norm} if self.clips else None}
 
     async def _save(
-        self, model_id: str, engine: LocalEngine, request: SaveRequest, *, sampling: bool
+        self, model_id: str, engine: Trained, request: SaveRequest, *, sampling: bool
     ) -> dict[str, Any]:
-        learner: Any = engine._learner
+        learner: Any = engine.learner
         name = request.path or f"ss{request.sampling_session_seq_id}-seq{request.seq_id}"
         kind = "sampler_weights" if sampling else "weights"
         folder = self.folder / model_id / kind / name
@@ -369,9 +373,9 @@ class TinkerServer:
         self._memory.samplers[sampler] = path
         return {"path": None, "sampling_session_id": sampler, "type": "save_weights_for_sampler"}
 
-    async def _load(self, engine: LocalEngine, path: str) -> dict[str, Any]:
+    async def _load(self, engine: Trained, path: str) -> dict[str, Any]:
         folder = self._place(path)
-        await asyncio.to_thread(saving.load, engine._learner, folder, engine.settings.lora)
+        await asyncio.to_thread(saving.load, engine.learner, folder, engine.lora)
         return {"path": path, "type": "load_weights"}
 
     def _place(self, path: str) -> Path:
@@ -416,9 +420,8 @@ class TinkerServer:
             return self._sampler
 
     def _base_logprobs(self, tokens: list[int]) -> list[float]:
-        model = AutoModelForCausalLM.from_pretrained(self.base).eval()
         with torch.no_grad():
-            logits = model(torch.tensor([tokens])).logits[0, :-1].log_softmax(-1)
+            logits = self._base(torch.tensor([tokens])).logits[0, :-1].log_softmax(-1)
         return logits.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist()
 
     async def _retrieve(self, request_id: str) -> Any:
@@ -486,7 +489,7 @@ class TinkerServer:
 
         @app.post("/api/v1/forward")
         async def forward(request: ForwardRequest) -> dict[str, Any]:
-            async def verb(engine: LocalEngine) -> dict[str, Any]:
+            async def verb(engine: Trained) -> dict[str, Any]:
                 return self._pass(engine, request.forward_input, backward=False)
 
             return self._in_turn(request.model_id, verb)
@@ -495,7 +498,7 @@ class TinkerServer:
         async def forward_backward(request: ForwardBackwardRequest) -> dict[str, Any]:
             given = request.forward_backward_input
 
-            async def verb(engine: LocalEngine) -> dict[str, Any]:
+            async def verb(engine: Trained) -> dict[str, Any]:
                 self._memory.rows[request.model_id] += len(given.data)
                 self._memory.positions[request.model_id] += sum(len(d.model_input.tokens) for d in given.data)
                 return self._pass(engine, given, backward=True)
