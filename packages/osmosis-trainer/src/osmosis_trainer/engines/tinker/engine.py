@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
+from osmosis_trainer.engines.context import room
 from osmosis_trainer.engines.protocol import (
     POLICY,
     Completion,
@@ -24,7 +25,6 @@ from osmosis_trainer.engines.tinker.settings import TinkerSettings
 from osmosis_trainer.engines.tinker.state import read_state, write_state
 from osmosis_trainer.engines.tinker.wire import batches
 from osmosis_trainer.errors import (
-    ContextLengthError,
     EngineClosedError,
     EngineError,
     StateError,
@@ -91,19 +91,11 @@ class TinkerEngine:
         model, prompt = self._model, list(prompt_ids)
         if adapter not in (POLICY, None):
             raise UnknownAdapterError(f"no adapter is called {adapter!r}; this engine has {POLICY!r} alone")
-        room = min(params.max_tokens, self.max_context - len(prompt))
-        if not prompt or room < 1:
-            raise ContextLengthError(
-                f"the prompt has {len(prompt)} tokens and the model's context {self.max_context}; "
-                "send at least one token and leave room for at least one more",
-                prompt_tokens=len(prompt),
-                max_tokens=params.max_tokens,
-                max_context=self.max_context,
-            )
+        left = room(prompt, params, self.max_context)
         if adapter is None:
-            done = await self._sampler.sample(None, prompt, params, room, model.version)
+            done = await self._sampler.sample(None, prompt, params, left, model.version)
         else:
-            done = await model.sample(prompt, params, room)
+            done = await model.sample(prompt, params, left)
         if on_token is not None:
             for token, logprob in zip(done.token_ids, done.logprobs, strict=True):
                 on_token(token, logprob)
