@@ -92,6 +92,8 @@ def test_a_starter_of_a_repository_is_fetched_once(host, tmp_path, monkeypatch):
         (packed({"/a/x": b"1"}), "VALIDATION", "unsafe entry: /a/x"),
         (packed({"a/x": b"1", "a/link": None}), "VALIDATION", "unsafe entry"),
     ],
+    # An archive knows the time it was made at, and a test's name must not.
+    ids=["absent", "no archive", "cut off", "two folders", "climbing", "absolute", "link"],
 )
 def test_archives_that_cannot_be_used_leave_nothing(host, tmp_path, archive, code, problem):
     host.archive = archive
