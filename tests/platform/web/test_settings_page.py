@@ -80,8 +80,8 @@ def test_what_cannot_be_changes_nothing(
 
 def test_each_role_has_its_forms(browser: Callable[[str], Any]) -> None:
     assert browser("max").forms(PAGE) == set()
-    assert browser("amy").forms(PAGE) == {PAGE}
-    assert browser("ada").forms(PAGE) == {PAGE, f"{PAGE}/delete"}
+    assert browser("amy").forms(PAGE) == {PAGE, f"{PAGE}/logo"}
+    assert browser("ada").forms(PAGE) == {PAGE, f"{PAGE}/logo", f"{PAGE}/delete"}
     assert browser("max").post(PAGE, name="mine", timezone="UTC").status_code == 403
     assert browser("amy").post(f"{PAGE}/delete", confirm="acme").status_code == 403
 
