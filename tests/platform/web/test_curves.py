@@ -56,6 +56,18 @@ def noise() -> list[float]:
     return values
 
 
+def test_blocks_are_joined_where_few_points_are_asked_for(platform: Platform, run_id: str, fill: Any) -> None:
+    """Also for a range that begins and ends inside of blocks."""
+    values = noise()
+    fill(values)
+    with platform.database.read() as session:
+        few = series.series(session, run_id, KEY, limit=100, first=100, last=COUNT - 100)
+    assert len(few.points) <= 100
+    assert {(12_345, 9.0), (31_111, -7.0)} <= {(step, value) for step, value, _ in few.points}
+    assert all(value == values[step] for step, value, _ in few.points)
+    assert (few.points[0][0], few.points[-1][0]) == (100, COUNT - 100)
+
+
 def test_a_long_curve_keeps_its_extremes_and_reads_few_rows(
     platform: Platform, run_id: str, fill: Any
 ) -> None:

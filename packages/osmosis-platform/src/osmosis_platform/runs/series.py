@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.runs.decimate import decimate
@@ -152,14 +152,12 @@ def _count(session: Session, run_id: str, key: str, first: int, last: int) -> in
 def _from_blocks(
     session: Session, run_id: str, key: str, limit: int, first: int, last: int, total: int
 ) -> Series:
-    blocks = RunMetricBlock
     # Whole blocks only; what the range has of the blocks at its ends is read as it is.
     start, end = -(-first // BLOCK), (last + 1) // BLOCK - 1
-    query = select(
-        blocks.block, blocks.count, blocks.total, blocks.low, blocks.low_step, blocks.high, blocks.high_step
-    ).where(blocks.run_id == run_id, blocks.key == key, blocks.block.between(start, end))
+    # Two extremes of each part are as many points as may be.
+    size = -(-(total // BLOCK + 1) // max(1, limit // 2 - 2))
     # Past the object mapper: thousands of rows, which nobody changes.
-    summed = session.connection().execute(query.order_by(blocks.block)).all()
+    summed = session.connection().execute(_joined_blocks(run_id, key, start, end, size)).all()
     head = list(_raw(session, run_id, key, first, start * BLOCK - 1)) if first < start * BLOCK else []
     tail = list(_raw(session, run_id, key, (end + 1) * BLOCK, last)) if (end + 1) * BLOCK <= last else []
     candidates = [*head]
@@ -172,8 +170,40 @@ def _from_blocks(
     candidates = sorted(dict(candidates).items())
     kept = decimate([value for _, value in candidates], limit)
     latest = candidates[-1][0]
-    means = _joined([(min((row[0] + 0.5) * BLOCK, latest), row[2], row[1]) for row in summed], limit // 2)
+    middle = 0.5 * BLOCK * size
+    means = _joined(
+        [(min(row[0] * BLOCK * size + middle, latest), row[2], row[1]) for row in summed], limit // 2
+    )
     return Series(_timed(session, run_id, key, [candidates[index] for index in kept]), means, total)
+
+
+def _joined_blocks(run_id: str, key: str, start: int, end: int, size: int) -> Select[Any]:
+    """The blocks `start` to `end`, each `size` of them joined to one: number, count, total, low, low_step, high, high_step."""
+    blocks, part = RunMetricBlock, RunMetricBlock.block // size
+    sums = select(
+        part.label("part"),
+        func.sum(blocks.count).label("count"),
+        func.sum(blocks.total).label("total"),
+        func.min(blocks.low).label("low"),
+        func.max(blocks.high).label("high"),
+    )
+    of_range = blocks.run_id == run_id, blocks.key == key, blocks.block.between(start, end)
+    joined = sums.where(*of_range).group_by(part).cte("joined")
+    first = joined.c.part * size
+    inside = (
+        blocks.run_id == run_id,
+        blocks.key == key,
+        blocks.block.between(first, first + size - 1),
+        # Of the parts at the ends; the sum keeps the database from searching the index by this.
+        (blocks.block + 0).between(start, end),
+    )
+    low_step = select(func.min(blocks.low_step)).where(*inside, blocks.low == joined.c.low)
+    high_step = select(func.min(blocks.high_step)).where(*inside, blocks.high == joined.c.high)
+    found = joined.c
+    return select(
+        found.part, found.count, found.total,
+        found.low, low_step.scalar_subquery(), found.high, high_step.scalar_subquery(),
+    ).order_by(found.part)  # fmt: skip
 
 
 def _ends(session: Session, run_id: str, key: str, first: int, last: int) -> list[tuple[int, float]]:
