@@ -227,6 +227,7 @@ PAGES = {
     "GET /invite": Row("public", query="token=LINK"),
     "POST /invite": Row("public", 404, form={"token": "none"}),
     "GET /{workspace}/settings/keys": member(),
+    "GET /{workspace}/api-keys": member(303),
     "GET /{workspace}/settings/audit": Row("admin"),
     "POST /{workspace}/settings/keys": Row("admin", 201, form={"name": "ci"}),
     "POST /{workspace}/settings/keys/{key_id}/revoke": Row("admin", 303, path={"key_id": "API_KEY"}, form={}),

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from osmosis_platform.accounts.views import safe_target
 from osmosis_platform.adapters import listing, service
 from osmosis_platform.adapters.models import BaseModel, LoraModel
+from osmosis_platform.http.paging import Offset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.runs.models import Run
 from osmosis_platform.web.pages import render
@@ -26,7 +27,7 @@ def models_page(
     request: Request,
     platform: PlatformDep,
     viewer: ViewerDep,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
     q: Annotated[str, Query(max_length=200)] = "",
     deployment: Annotated[str, Query(max_length=40)] = "",
     base: Annotated[str, Query(max_length=500)] = "",

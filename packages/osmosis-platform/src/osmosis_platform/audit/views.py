@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.audit.models import AuditEvent
-from osmosis_platform.http.paging import page_of
+from osmosis_platform.http.paging import Offset, page_of
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import ViewerDep, page_at
@@ -29,7 +29,7 @@ def audit_page(
     viewer: ViewerDep,
     action: str = "",
     person: str = "",
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
 ) -> Response:
     """Events of the workspace; `action` and `person` (an id, or `machine`) choose among them."""
     viewer.require_role("admin", "read the audit log")

@@ -12,6 +12,7 @@ from osmosis_platform.context import Platform
 from osmosis_platform.datasets import listing, service
 from osmosis_platform.datasets import rows as dataset_rows
 from osmosis_platform.datasets.models import Dataset
+from osmosis_platform.http.paging import LARGEST, Offset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.runs.log_view import has_older, newest_lines
 from osmosis_platform.web.pages import render
@@ -27,7 +28,7 @@ def datasets_page(
     request: Request,
     platform: PlatformDep,
     viewer: ViewerDep,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
     q: Annotated[str, Query(max_length=200)] = "",
     status: Annotated[str, Query(max_length=40)] = "",
     sort: listing.Sort = "newest",
@@ -58,9 +59,9 @@ def dataset_page(
     platform: PlatformDep,
     viewer: ViewerDep,
     name_or_id: str,
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST)] = None,
     q: Annotated[str, Query(max_length=500)] = "",
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
 ) -> Response:
     """One dataset: rows (`q` chooses those that hold a text), columns, versions and log; `before` shows older log lines."""
     with platform.database.read() as session:

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from osmosis_platform.evaluation import comparison
+from osmosis_platform.http.paging import Offset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.runs import side_by_side
 from osmosis_platform.web.pages import render
@@ -24,7 +25,7 @@ def compare_evaluations(
     run: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 # FastAPI copies it
     measure: comparison.Measure = "reward",
     show: comparison.Show = "changed",
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+    offset: Offset = 0,
 ) -> Response:
     """The runs `run` (names or ids, the first is the baseline) row by row. `measure`: mean reward, or share of attempts that passed."""
     page = page_at(offset)

@@ -24,7 +24,7 @@ class Paths(BaseModel):
 class Part(BaseModel):
     """A sent part of a file."""
 
-    part_number: Annotated[int, Field(ge=1)]
+    part_number: Annotated[int, Field(ge=1, le=10_000)]
     etag: str
 
 

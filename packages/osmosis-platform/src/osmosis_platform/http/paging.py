@@ -11,6 +11,9 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 MAX_PAGE = 50
+# Beyond what any list or database column holds.
+LARGEST = 2**31
+Offset = Annotated[int, Query(ge=0, le=LARGEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Page:
 
 def page(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+    offset: Offset = 0,
 ) -> Page:
     """The page asked for by the query."""
     return Page(limit, offset)

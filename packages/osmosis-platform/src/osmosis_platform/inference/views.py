@@ -24,6 +24,12 @@ def keys_page(request: Request, platform: PlatformDep, viewer: ViewerDep) -> Res
     return _page(request, platform, viewer)
 
 
+@router.get("/{workspace}/api-keys")
+def keys_address(viewer: ViewerDep) -> Response:
+    """The address that clients print."""
+    return RedirectResponse(f"/{viewer.workspace}/settings/keys", status_code=303)
+
+
 @router.post("/{workspace}/settings/keys", dependencies=[Csrf])
 def create_key(
     request: Request, platform: PlatformDep, viewer: ViewerDep, name: Annotated[str, Form()] = ""

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from osmosis_ai.templates import write_workspace
 from osmosis_platform.audit.service import record
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound
-from osmosis_platform.http.paging import page_of
+from osmosis_platform.http.paging import Offset, page_of
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.repositories import service
 from osmosis_platform.repositories.models import Repository, SyncEvent
@@ -32,7 +32,7 @@ def git_page(
     request: Request,
     platform: PlatformDep,
     viewer: ViewerDep,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
     branch: Annotated[str, Query(max_length=300)] = "",
     status: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import select
 
-from osmosis_platform.http.paging import page_of
+from osmosis_platform.http.paging import Offset, page_of
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.repositories.models import Repository, SyncEvent
 from osmosis_platform.repositories.views import sync_row
@@ -33,7 +33,7 @@ def rollouts_page(
     branch: str | None = None,
     q: Annotated[str, Query(max_length=200)] = "",
     sort: Literal["name", "newest"] = "name",
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
 ) -> Response:
     """Rollouts of a branch (the default branch first): `q` is part of a name or description, `sort` orders them."""
     page = page_at(offset)

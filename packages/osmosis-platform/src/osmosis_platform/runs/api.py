@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, Unauthenticated
+from osmosis_platform.http.paging import LARGEST
 from osmosis_platform.http.scope import PlatformDep, bearer_token
 from osmosis_platform.runs import tokens
 from osmosis_platform.runs.attempt_facts import attempt_facts
@@ -92,7 +93,7 @@ def get_attempts(
     run_id: str,
     digest: TokenDigest,
     platform: PlatformDep,
-    after: Annotated[int, Query(ge=-1)] = -1,
+    after: Annotated[int, Query(ge=-1, le=LARGEST)] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_ATTEMPTS_PAGE)] = MAX_ATTEMPTS_PAGE,
 ) -> dict[str, Any]:
     """Finished attempts by row and run index; pass `next_after` back as `after` until it is null."""

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from starlette.convertors import Convertor, register_url_convertor
 
 from osmosis_platform.errors import NotFound
+from osmosis_platform.http.paging import LARGEST, Offset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.runs import (
     attempt_list,
@@ -77,7 +78,7 @@ def runs_page(
     platform: PlatformDep,
     viewer: ViewerDep,
     room: Room,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
     q: Annotated[str, Query(max_length=200)] = "",
     status: Annotated[str, Query(max_length=40)] = "",
     rollout: Annotated[str, Query(max_length=500)] = "",
@@ -121,16 +122,16 @@ def run_page(
     room: Room,
     name_or_id: str,
     part: Literal["live", "charts"] | None = None,
-    after: Annotated[int, Query(ge=0)] = 0,
-    before: Annotated[int | None, Query(ge=1)] = None,
+    after: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST)] = None,
     status: attempt_list.AttemptStatus = "",
     reward: attempt_list.AttemptReward = "",
     error: Annotated[str, Query(max_length=200)] = "",
     q: Annotated[str, Query(max_length=200)] = "",
     row: Annotated[Index | None, BeforeValidator(_empty_is_none)] = None,
     sort: attempt_list.AttemptSort = "row",
-    offset: Annotated[int, Query(ge=0)] = 0,
-    step: Annotated[int | None, Query(ge=0)] = None,
+    offset: Offset = 0,
+    step: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
     key: Annotated[list[str], Query(max_length=charts.MAX_KEYS)] = [],  # noqa: B006 # FastAPI copies it
     first: Annotated[Index | None, BeforeValidator(_empty_is_none), Query(alias="from")] = None,
     last: Annotated[Index | None, BeforeValidator(_empty_is_none), Query(alias="to")] = None,
@@ -260,8 +261,8 @@ def attempt_page(
     platform: PlatformDep,
     viewer: ViewerDep,
     name_or_id: str,
-    row_index: int,
-    run_index: int,
+    row_index: Index,
+    run_index: Index,
     offset: Annotated[Index, Query()] = 0,
 ) -> Response:
     """One attempt: its trajectory from step `offset` on, and artifacts."""
@@ -297,10 +298,10 @@ def sample_page(
     platform: PlatformDep,
     viewer: ViewerDep,
     name_or_id: str,
-    step: int,
-    row_index: int,
-    sample_index: int,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    step: Index,
+    row_index: Index,
+    sample_index: Index,
+    offset: Offset = 0,
 ) -> Response:
     """One training trajectory: its model calls, and every sampled token with its log-probability."""
     with platform.database.read() as session:

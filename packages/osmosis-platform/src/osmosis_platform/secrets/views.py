@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from osmosis_platform.accounts.models import User
-from osmosis_platform.http.paging import page_of
+from osmosis_platform.http.paging import Offset, page_of
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.secrets import service
 from osmosis_platform.web.pages import render
@@ -18,9 +16,7 @@ SCOPES = {"workspace": "workspace", "user": "personal"}
 
 
 @router.get("/{workspace}/secrets")
-def secrets_page(
-    request: Request, platform: PlatformDep, viewer: ViewerDep, offset: Annotated[int, Query(ge=0)] = 0
-) -> Response:
+def secrets_page(request: Request, platform: PlatformDep, viewer: ViewerDep, offset: Offset = 0) -> Response:
     """Secrets of the workspace and the person's own, newest first."""
     page = page_at(offset)
     with platform.database.read() as session:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy import select
 
 from osmosis_platform.errors import InvalidInput
-from osmosis_platform.http.paging import page_of
+from osmosis_platform.http.paging import Offset, page_of
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep, page_at
@@ -24,9 +24,7 @@ PATH = "/{workspace}/settings/webhooks"
 
 
 @router.get(PATH)
-def webhook_page(
-    request: Request, platform: PlatformDep, viewer: ViewerDep, offset: Annotated[int, Query(ge=0)] = 0
-) -> Response:
+def webhook_page(request: Request, platform: PlatformDep, viewer: ViewerDep, offset: Offset = 0) -> Response:
     """The webhook and its deliveries, newest first."""
     viewer.require_role("admin", "manage webhooks")
     return _page(request, platform, viewer, offset=offset)
@@ -127,7 +125,11 @@ def _page(
             "error": error,
         }
     shown = typed or data["webhook"] or {"url": "", "events": list(service.DEFAULT_EVENTS), "enabled": True}
-    chrome: dict[str, Any] = {"shown": shown, "offered": service.EVENTS}
+    chrome: dict[str, Any] = {
+        "shown": shown,
+        "offered": service.EVENTS,
+        "anywhere": platform.settings.webhooks_anywhere,
+    }
     return render(request, "webhooks.html", data, status=status, viewer=viewer, room="settings", **chrome)
 
 
