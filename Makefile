@@ -64,18 +64,20 @@ demo: setup  ## The whole loop on a fresh platform. ARGS="--once --json out.json
 serve: setup  ## Start the platform. ARGS="--data DIR --port 8400"
 	@$(PLATFORM) -m osmosis_platform.main serve $(ARGS)
 
-# Two processes; files stay whole, so that fixtures of a file are made once, in the order of tests/conftest.py.
+# Files stay whole, so that fixtures of a file are made once, in the order of tests/conftest.py.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
+# These mostly wait for processes that they start.
+WAITING ?= -n 3 --dist loadfile --no-loadscope-reorder
 # Playwright keeps an event loop running in its process, where asyncio tests could not run any more.
 NO_BROWSER := --ignore tests/e2e/dashboard
 
 test: dev  ## Tests, without the slow ones
-	$(PLATFORM) -m pytest tests/e2e tests/platform tests/ai $(NO_BROWSER) -m "not slow" $(PARALLEL) $(ARGS)
+	$(PLATFORM) -m pytest tests/e2e tests/platform tests/ai $(NO_BROWSER) -m "not slow" $(WAITING) $(ARGS)
 	$(PLATFORM) -m pytest tests/e2e/dashboard -m "not slow" $(PARALLEL) $(ARGS)
 	$(TRAINER) -m pytest tests/trainer -m "not slow" $(PARALLEL) $(ARGS)
 
 test-all: dev .venv-trainer/.real-model  ## Tests, with the slow ones
-	$(PLATFORM) -m pytest tests/e2e tests/platform tests/ai $(NO_BROWSER) $(PARALLEL) $(ARGS)
+	$(PLATFORM) -m pytest tests/e2e tests/platform tests/ai $(NO_BROWSER) $(WAITING) $(ARGS)
 	$(PLATFORM) -m pytest tests/e2e/dashboard $(PARALLEL) $(ARGS)
 	$(TRAINER) -m pytest tests/trainer $(PARALLEL) $(ARGS)
 	@UV=$(UV) $(PLATFORM) tools/test_frameworks.py
