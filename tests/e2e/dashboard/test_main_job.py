@@ -94,6 +94,7 @@ def test_from_a_file_to_a_run_to_a_model_that_answers(
     expect(config).to_have_value(re.compile("limit = 0"))
     page.get_by_role("button", name="Check only").click()
     expect(page.get_by_role("alert")).to_contain_text("evaluation.limit: must be >= 1")
+    expect(page.get_by_label("Model to evaluate")).to_have_value("tiny/echo")
     visitor.problems = [problem for problem in visitor.problems if "400" not in problem]
     page.get_by_role("button", name="Line 8").press("Enter")
     assert (

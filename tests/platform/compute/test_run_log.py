@@ -62,3 +62,13 @@ def test_a_quiet_process_loses_nothing(platform: Platform) -> None:
         receive(f"line {number}")
     log.close()
     assert written(platform) == [f"line {number}" for number in range(900)]
+
+
+def test_requests_that_went_well_are_no_lines_of_the_log(platform: Platform) -> None:
+    log = RunLog(platform.database, "run", redact=str)
+    receive = log.output("rollout")
+    request = 'INFO:     127.0.0.1:40022 - "POST /rollout HTTP/1.1"'
+    for line in (f"{request} 202 Accepted", "useful", f"{request} 500 Internal Server Error"):
+        receive(line)
+    log.close()
+    assert written(platform) == ["useful", f"{request} 500 Internal Server Error"]

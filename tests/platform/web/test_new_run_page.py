@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from sqlalchemy import func, select
@@ -104,6 +107,30 @@ def test_checking_keeps_nothing(browser: Callable[[str], Any], platform: Platfor
     assert runs(platform) == []
     with platform.database.read() as session:
         assert session.scalar(select(func.count()).select_from(Job)) == 0
+
+
+@pytest.mark.parametrize("room", ["training", "evaluation"])
+def test_settings_stay_as_chosen_beside_a_config_that_cannot_be_read(
+    browser: Callable[[str], Any], workshop: Any, room: str
+) -> None:
+    chosen = {
+        "experiment.rollout": "mine & yours",
+        "experiment.entrypoint": "other.py",
+        "experiment.dataset": "second",
+        "experiment.model_path": "tiny/other",
+        f"{room}.limit" if room == "evaluation" else "training.lr": "7",
+    }
+    form = {"html": True, "config": "[experiment", "action": "check"}
+    answer = browser("max").post(f"/acme/{room}/new", settings=urlencode(chosen), **form)
+    assert answer.status_code == 400
+    shown = html.unescape(answer.text)
+    for name in ("rollout", "dataset"):
+        assert f"selected>{chosen[f'experiment.{name}']}</option>" in shown
+    for name in chosen.keys() - {"experiment.rollout", "experiment.dataset"}:
+        assert re.search(f'name="{name}"[^>]* value="{chosen[name]}"', shown), name
+    assert f'name="settings" value="{urlencode(chosen)}"' in shown
+    bare = browser("max").post(f"/acme/{room}/new", **form).text
+    assert 'name="experiment.entrypoint" value="main.py"' in bare
 
 
 @pytest.mark.parametrize(

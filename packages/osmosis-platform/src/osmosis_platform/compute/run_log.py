@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from osmosis_ai.processes.access_lines import is_success_access_line
 from osmosis_platform.db.session import Database
 from osmosis_platform.db.types import new_id, utc_now
 from osmosis_platform.runs.models import LogLine
@@ -73,8 +74,8 @@ class RunLog:
         """A receiver for the output of a process."""
 
         def receive(line: str) -> None:
-            if _HEALTH_CHECK in line:
-                return  # once a second, and never of interest
+            if _HEALTH_CHECK in line or is_success_access_line(line):
+                return  # once a second or for every rollout, and never of interest
             with self._guard:
                 entry = self._line(line, level_of(line), step)
                 if not self._held and self._take():

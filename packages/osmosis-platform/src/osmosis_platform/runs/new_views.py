@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
@@ -36,6 +37,7 @@ SUBMIT: dict[Kind, Submit] = {"eval": submit_evaluation, "train": submit_trainin
 HEADING = {"evaluation": "New evaluation run", "training": "New training run"}
 # A selection offers at most so many names; others can be written into the config.
 OFFERED = 200
+_LONGEST_SETTINGS = 100_000
 _ALWAYS_SHOWN = {"evaluation", "training", "checkpoints"}
 
 
@@ -54,18 +56,20 @@ def new_page(
 ) -> Response:
     """The form. `from` is a run whose config it starts with; fields by dotted key (`experiment.rollout`) write the config."""
     kind = KIND[room]
-    values = {key: value for key, value in request.query_params.items() if "." in key}
+    values = _fields(request.query_params.multi_items())
+    secrets = request.query_params.getlist("secret")
     with platform.database.read() as session:
         choices = _choices(session, viewer, kind, values.get("experiment.branch", ""))
         if again is not None:
             earlier = _repeatable(find_run(session, viewer.workspace_id, kind, again))
             text, values = config_text.config_of(earlier), config_text.values_of(earlier)
+            secrets = list(earlier.secret_names)
         else:
             values = {**_suggested(choices), **values}
-            text = config_text.write_config(kind, values, request.query_params.getlist("secret"))
+            text = config_text.write_config(kind, values, secrets)
     if part == "config":
         return JSONResponse({"config": text})
-    return _page(request, viewer, room, text, choices, values=values, again=again)
+    return _page(request, viewer, room, text, choices, values, secrets, again=again)
 
 
 @router.post("/{workspace}/{room:room}/new", dependencies=[Csrf])
@@ -77,12 +81,20 @@ def submit_config(
     config: Annotated[str, Form()] = "",
     key: Annotated[str, Form(max_length=100, pattern="^[A-Za-z0-9-]*$")] = "",
     action: Annotated[Literal["submit", "check"], Form()] = "submit",
+    settings: Annotated[str, Form(max_length=_LONGEST_SETTINGS)] = "",
 ) -> Response:
-    """Start the run that the config describes, or only say what is wrong with it. A form sent twice (same `key`) starts one run."""
+    """Start the run that the config describes, or only say what is wrong with it. A form sent twice (same `key`) starts one run.
+
+    `settings` are the fields beside the config, as a query: the answer's page shows them again.
+    """
     kind = KIND[room]
+    chosen = parse_qsl(settings, keep_blank_values=True)
+    values = _fields(chosen)
+    secrets = [value for name, value in chosen if name == "secret"]
     with platform.database.read() as session:
         scope = _scope(session, viewer)
-        choices = _choices(session, viewer, kind, "")
+        choices = _choices(session, viewer, kind, values.get("experiment.branch", ""))
+    values = values or _suggested(choices)
     problems: list[config_text.Problem] = []
     try:
         run = _submit(platform, scope, kind, config, key if action == "submit" else None)
@@ -92,8 +104,23 @@ def submit_config(
         problems = error.problems
     status = 400 if problems else 200
     return _page(
-        request, viewer, room, config, choices, problems=problems, key=key, checked=True, status=status
+        request,
+        viewer,
+        room,
+        config,
+        choices,
+        values,
+        secrets,
+        problems=problems,
+        key=key,
+        checked=True,
+        status=status,
     )
+
+
+def _fields(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """The settings by dotted key; other parameters are none."""
+    return {name: value for name, value in pairs if "." in name}
 
 
 def _submit(platform: Platform, scope: WorkspaceScope, kind: Kind, text: str, key: str | None) -> Run | None:
@@ -171,8 +198,9 @@ def _page(
     room: Room,
     text: str,
     choices: dict[str, list[str]],
+    values: dict[str, str],
+    secrets: list[str],
     *,
-    values: dict[str, str] | None = None,
     problems: list[config_text.Problem] | None = None,
     again: str | None = None,
     key: str = "",
@@ -199,7 +227,9 @@ def _page(
         heading=HEADING[room],
         list_path=f"/{viewer.workspace}/{room}",
         list_title=TITLE[room],
-        values=values or {},
+        values=values,
+        secrets=secrets,
+        settings=urlencode([*values.items(), *(("secret", name) for name in secrets)]),
         again=again,
         key=key or new_id(),
         optional=[item for item in EXPERIMENT if not item.required and item.name != "branch"],

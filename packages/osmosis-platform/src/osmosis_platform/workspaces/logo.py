@@ -10,29 +10,15 @@ from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput
 from osmosis_platform.storage.blobs import record_blob
 from osmosis_platform.workspaces.models import Workspace
+from osmosis_platform.workspaces.pictures import MAX_SIDE, BadPicture, picture_type
 
 MAX_BYTES = 512 * 1024
-
-
-def kind_of(content: bytes) -> str | None:
-    """The media type that the first bytes tell: PNG, JPEG or WebP; None for anything else, whatever its name says."""
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if content.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    return None
 
 
 def set_logo(session: Session, platform: Platform, workspace: Workspace, content: bytes, *, by: User) -> None:
     """Give the workspace a logo, or take it away with empty `content`. Raises InvalidInput."""
     if content:
-        kind = kind_of(content)
-        if kind is None or len(content) > MAX_BYTES:
-            raise InvalidInput(
-                f"A logo is a PNG, JPEG or WebP picture of at most {MAX_BYTES // 1024} KB.", field="file"
-            )
+        kind = _checked_type(content)
         stored = platform.blobs.put_bytes(content)
         record_blob(session, stored)
         workspace.logo_sha256, workspace.logo_type = stored.sha256, kind
@@ -41,3 +27,13 @@ def set_logo(session: Session, platform: Platform, workspace: Workspace, content
     record(
         session, "workspace.logo", workspace.name, user_id=by.id, workspace_id=workspace.id, set=bool(content)
     )
+
+
+def _checked_type(content: bytes) -> str:
+    rule = f"A logo is a PNG, JPEG or WebP picture of at most {MAX_BYTES // 1024} KB and {MAX_SIDE} x {MAX_SIDE} pixels"
+    if len(content) > MAX_BYTES:
+        raise InvalidInput(f"{rule}; this file is larger.", field="file")
+    try:
+        return picture_type(content)
+    except BadPicture as error:
+        raise InvalidInput(f"{rule}; this file is none: {error}.", field="file") from None

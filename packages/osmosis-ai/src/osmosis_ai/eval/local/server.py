@@ -17,6 +17,7 @@ import httpx
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.eval.local.folder import RunFolder, now, write_json
 from osmosis_ai.eval.local.sink import FolderSink
+from osmosis_ai.processes.access_lines import is_success_access_line
 from osmosis_ai.processes.launch import command_line
 
 HEALTH_SECONDS = 90.0
@@ -225,7 +226,7 @@ class LocalRolloutServer:
             if not raw:
                 return
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            if line:
+            if line and not is_success_access_line(line):
                 self._tail.append(line)
                 self._sink.line("rollout", line)
 

@@ -34,6 +34,9 @@
     event.preventDefault();
     write();
   });
+  config.form.addEventListener("submit", () => {
+    config.form.elements.settings.value = new URLSearchParams(new FormData(settings));
+  });
   document.querySelector("[data-rewrite]").addEventListener("click", () => {
     write();
     config.focus();
