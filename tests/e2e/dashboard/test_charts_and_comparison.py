@@ -49,6 +49,11 @@ def long_run(site: Any) -> str:
     return str(site.ids["train-long"])
 
 
+def averaged(last: int, keep: float = 0.99) -> float:
+    weights = [keep ** (last - step) for step in range(last + 1)]
+    return sum(weight * (step * 7919 % 1000) / 1000 for step, weight in enumerate(weights)) / sum(weights)
+
+
 def test_smoothing_and_zoom_are_kept_in_the_address(visit: Callable[..., Any], site: Any, shoot: Any) -> None:
     visitor = visit()
     visitor.sign_in()
@@ -82,14 +87,16 @@ def test_smoothing_and_zoom_are_kept_in_the_address(visit: Callable[..., Any], s
     page.get_by_label("to", exact=True).fill("200")
     page.keyboard.press("Enter")
     expect(chart).to_have_attribute("data-points", "101")
+    # A part of the same curve: its moving average knows what was before.
+    expect(chart).to_have_attribute("data-values", " ".join(f"{averaged(step):.4g}" for step in (100, 200)))
     page.get_by_label("Across").select_option("time")
     expect(page.get_by_role("button", name="Show all")).to_be_disabled()
     page.wait_for_url("**x=time**")
 
 
 def test_trainings_are_laid_over_each_other(visit: Callable[..., Any], site: Any, shoot: Any) -> None:
-    other = site.add_run("train-other", "train", "finished", current_step=12, total_steps=12, reward=0.9)
-    for step in range(12):
+    other = site.add_run("train-other", "train", "finished", current_step=13, total_steps=13, reward=0.9)
+    for step in range(13):
         site.add_point(other, step, 1 - step / 20)
     visitor = visit()
     visitor.sign_in()
@@ -98,8 +105,8 @@ def test_trainings_are_laid_over_each_other(visit: Callable[..., Any], site: Any
     page.get_by_role("button", name="Add", exact=True).press("Enter")
     page.wait_for_url("**with=**")
     head = page.locator(".chart-head", has_text="Training Reward")
-    expect(head).to_contain_text("A 0.9167")
-    expect(head).to_contain_text("B 0.45")
+    expect(head).to_contain_text("A 0.9167 step 11")
+    expect(head).to_contain_text("B 0.4 step 12")
     shoot(page, "charts-overlay-1440-light")
     visitor.go("/acme/training")
     for name in ("train-running", "train-other"):

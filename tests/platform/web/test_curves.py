@@ -114,6 +114,10 @@ def test_a_part_of_it_is_finer_and_exact(
     assert (found.points[0][0], found.points[-1][0]) == (first, min(last, COUNT - 1))
     if len(part) <= series.MAX_POINTS:
         assert [step for step, _, _ in found.points] == list(range(first, last + 1))
+    # The values before it lead without a gap to the first mean or point.
+    blocks = last - first >= series.RAW
+    start = -(-first // series.BLOCK) * series.BLOCK if blocks else first
+    assert found.lead == values[max(0, start - series.LEAD) : start]
 
 
 def test_events_keep_the_summaries_true_also_when_a_step_is_sent_again(

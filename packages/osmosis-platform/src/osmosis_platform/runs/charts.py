@@ -33,7 +33,7 @@ def charts(
     """Every metric of a run; those in `keys` (without any, the main ones) with their points from step `first` to `last`.
 
     `points` are `[step, value, timestamp in ms]`, or null where they were not asked for; `means` are `[step, mean, number of values]` where
-    points were left out, see `series.Series`.
+    points were left out, and `lead` the values before `first`, see `series.Series`.
     """
     known = sorted(series.keys(session, run.id), key=chart_order)
     wanted = set(keys or [key for key in known if key in MAIN_CHARTS] or known[: len(MAIN_CHARTS)])
@@ -53,11 +53,11 @@ def charts(
     }
 
 
-_NO_POINTS: dict[str, Any] = {"points": None, "means": [], "total": None}
+_NO_POINTS: dict[str, Any] = {"points": None, "means": [], "lead": [], "total": None}
 
 
 def _points(found: series.Series) -> dict[str, Any]:
-    return {"points": found.points, "means": found.means, "total": found.total}
+    return {"points": found.points, "means": found.means, "lead": found.lead, "total": found.total}
 
 
 def chart_order(key: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -23,6 +23,8 @@ MAX_POINTS = 2000
 # A range of at most so many points is read as it is.
 RAW = 16_000
 _CHUNK = 500
+# So many values before a range decide the moving average at its start: the strongest smoothing, 0.99, keeps 0.00004 of what was before.
+LEAD = 1000
 _LAST = 2**31 - 1
 
 Point = tuple[int, float, int]
@@ -33,12 +35,14 @@ class Series:
     """A curve: `points` are `(step, value, timestamp in ms)` by step, thinned out where there are more than were asked for.
 
     Then `means` are `(step, mean, number of values)` of the parts between, by step, for lines that are smoothed; else it is empty.
-    `total` is how many points the range has.
+    `total` is how many points the range has. `lead` are the values just before it, at most `LEAD`, in the order of their steps, so that
+    a moving average does not start anew with the range.
     """
 
     points: list[Point]
     means: list[tuple[float, float, int]]
     total: int
+    lead: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,17 @@ def series(
     found = list(_raw(session, run_id, key, first, last))
     kept = decimate([value for _, value in found], limit)
     means = [] if len(kept) == len(found) else _means(found, limit // 2)
-    return Series(_timed(session, run_id, key, [found[index] for index in kept]), means, len(found))
+    points = _timed(session, run_id, key, [found[index] for index in kept])
+    return Series(points, means, len(found), _lead(session, run_id, key, first))
+
+
+def _lead(session: Session, run_id: str, key: str, first: int) -> list[float]:
+    if first <= 0:
+        return []
+    query = select(RunMetric.value).where(
+        RunMetric.run_id == run_id, RunMetric.key == key, RunMetric.step < first
+    )
+    return list(session.scalars(query.order_by(RunMetric.step.desc()).limit(LEAD)))[::-1]
 
 
 def _raw(session: Session, run_id: str, key: str, first: int, last: int) -> Iterable[tuple[int, float]]:
@@ -174,7 +188,9 @@ def _from_blocks(
     means = _joined(
         [(min(row[0] * BLOCK * size + middle, latest), row[2], row[1]) for row in summed], limit // 2
     )
-    return Series(_timed(session, run_id, key, [candidates[index] for index in kept]), means, total)
+    points = _timed(session, run_id, key, [candidates[index] for index in kept])
+    # The means start with the first whole block.
+    return Series(points, means, total, _lead(session, run_id, key, start * BLOCK))
 
 
 def _joined_blocks(run_id: str, key: str, start: int, end: int, size: int) -> Select[Any]:

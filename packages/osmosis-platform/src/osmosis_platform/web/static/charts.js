@@ -53,7 +53,11 @@
   };
 
   // --- Numbers of a curve. Time is counted in minutes since its first point, so that runs of different days lie upon each other.
-  const startOf = (run) => Math.min(...[...charts.values()].map((chart) => chart.curves[run]?.points?.[0]?.[2] ?? Infinity));
+  const begun = runs.map(() => Infinity); // the first moment seen of each run: a range that is looked at closer has only later ones
+  const startOf = (run) => {
+    begun[run] = Math.min(begun[run], ...[...charts.values()].map((chart) => chart.curves[run]?.points?.[0]?.[2] ?? Infinity));
+    return begun[run];
+  };
   const timeAt = (points, step) => {
     let low = 0;
     let high = points.length - 1;
@@ -68,16 +72,19 @@
   const across = (curve, step, at, start) => (state.x === "step" ? step : ((at ?? timeAt(curve.points, step)) - start) / 60_000);
   const line = (curve, start) => [curve.points.map(([step, , at]) => across(curve, step, at, start)), curve.points.map((point) => point[1])];
   // Exponential moving average without the pull of its beginning (Kingma and Ba 2015, section 3); a mean of n values counts n times.
+  // It goes through the values before the range first, so that a closer look shows a part of the same curve.
   const smoothed = (curve, start) => {
     const means = curve.means.length ? curve.means : curve.points.map(([step, value]) => [step, value, 1]);
     let sum = 0;
     let weight = 0;
-    const values = means.map(([, value, count]) => {
+    const take = (value, count) => {
       const keep = state.smooth ** count;
       sum = sum * keep + value * (1 - keep);
       weight = weight * keep + (1 - keep);
       return sum / weight;
-    });
+    };
+    curve.lead.forEach((value) => take(value, 1));
+    const values = means.map(([, value, count]) => take(value, count));
     return [means.map(([step]) => across(curve, step, null, start)), values];
   };
   const increasing = ([xs, ys]) => {
@@ -87,16 +94,22 @@
 
   // --- One chart.
   const legend = (chart, index) => {
+    const where = (x) => (x === undefined ? "" : state.x === "step" ? `step ${text(x)}` : `${text(x)} min`);
     const values = chart.runs.map((run, position) => {
       const ys = chart.data[position + 1];
       let at = index ?? ys.length - 1;
-      while (at > 0 && ys[at] == null) at -= 1;
-      return [run, ys[at], at];
+      while (at >= 0 && ys[at] == null) at -= 1;
+      return { name: runs.length > 1 ? `${runs[run].letter} ` : "", value: ys[at], at: where(chart.data[0][at]) };
     });
-    const at = index ?? Math.max(0, ...values.map((value) => value[2]));
-    const x = chart.data[0][at];
-    chart.step.textContent = x === undefined ? "" : state.x === "step" ? `step ${text(x)}` : `${text(x)} min`;
-    chart.values.replaceChildren(...values.map(([run, value]) => make("strong", "", runs.length > 1 ? `${runs[run].letter} ${text(value)}` : text(value))));
+    // Runs that have their values at different steps each say their own.
+    const one = values.every(({ at }) => at === values[0].at);
+    chart.step.textContent = one ? values[0]?.at ?? "" : "";
+    chart.values.replaceChildren(...values.map(({ name, value, at }) => {
+      const shown = make("span");
+      shown.append(make("strong", "", name + text(value)));
+      if (!one && at) shown.append(" ", make("span", "soft", at));
+      return shown;
+    }));
   };
   const bounds = () => {
     if (state.range) return state.range;
@@ -121,7 +134,11 @@
         sync: { key: "charts" }, points: { size: 8 }, drag: { x: true, y: false, setScale: false },
         bind: { dblclick: () => () => { zoom(null); return null; } },
       },
-      scales: { x: { time: false, range: () => bounds() } },
+      scales: {
+        x: { time: false, range: () => bounds() },
+        // As by default, but a curve that is 0 throughout gets an axis to 1, not to 100.
+        y: { range: (_, low, high) => (low == null ? [null, null] : low === 0 && high === 0 ? [0, 1] : uPlot.rangeNum(low, high, 0.1, true)) },
+      },
       axes: [
         { ...axis, size: 26, ...(state.x === "step" ? { incrs: [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => one * 10 ** power)).sort((a, b) => a - b) } : {}) },
         { ...axis, size: (_, labels) => 16 + 7 * Math.max(3, ...(labels ?? []).map((label) => label.length)) },
@@ -154,6 +171,7 @@
     const [step, value] = curve.points[curve.points.length - 1];
     chart.box.dataset.points = curve.points.length;
     chart.box.dataset.smooth = state.smooth;
+    chart.box.dataset.values = [0, chart.data[1].length - 1].map((at) => text(chart.data[chart.data.length - 1][at])).join(" ");
     chart.box.dataset.range = bounds().map(text).join(" ");
     chart.box.setAttribute("aria-label", `${chart.title}: ${curve.total} points, ${text(value)} at step ${step}`);
     legend(chart, chart.plot.cursor.idx);

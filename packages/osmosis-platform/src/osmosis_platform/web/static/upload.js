@@ -82,6 +82,22 @@
     return etags;
   };
 
+  const LONGEST_WAIT_MS = 10_000;
+  // Tells how the check of the rows ended, as the page of the dataset does; falls silent where that page is gone.
+  const followCheck = async (address, tell) => {
+    for (let wait = 500; ; wait = Math.min(LONGEST_WAIT_MS, 1.5 * wait)) {
+      await new Promise((resolve) => { setTimeout(resolve, wait); });
+      const answer = await fetch(address, { headers: { Accept: "text/html" } }).catch(() => null);
+      if (!answer || answer.status >= 500) continue;
+      if (!answer.ok || answer.redirected) return tell("", true);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const status = page.getElementById("status")?.textContent.trim();
+      if (status === "uploaded") return tell("Uploaded and checked.", true);
+      if (status === "error") return tell(page.querySelector("#facts .alert")?.textContent ?? "The check failed.", false);
+      if (status === "cancelled") return tell("", true);
+    }
+  };
+
   const upload = async (file, overwrite = "") => {
     const item = element("li");
     const name = element("bdi", file.name, "upload-name");
@@ -114,6 +130,7 @@
       const link = element("a", "Open the dataset");
       link.href = `${base}/${begun.id}`;
       item.append(link);
+      followCheck(link.href, end);
     } catch (error) {
       if (control.signal.aborted) {
         if (begun) await post(`/${begun.id}/abort`, []).catch(() => null);
