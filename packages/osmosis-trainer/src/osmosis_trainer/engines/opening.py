@@ -31,6 +31,22 @@ class EngineRequest:
     log: Callable[[str], None]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def secret(self, option: str) -> str | None:
+        """The value of the secret that the `[advanced]` option names; None where it is not set.
+
+        Raises ConfigError for a secret that the run does not have.
+        """
+        name = getattr(self.settings.advanced, option)
+        if name is None:
+            return None
+        value = self.secrets.get(name)
+        if not value:
+            raise ConfigError(
+                f"[advanced] {option} names the secret {name!r}, which the run does not have; list it in "
+                "[secrets] required"
+            )
+        return value
+
 
 # Each module has `async def open_engine(request: EngineRequest) -> Engine`; the text says what it needs beside the trainer.
 _ENGINES = {

@@ -101,14 +101,7 @@ def address(request: EngineRequest) -> Address:
     deployment's servers alone, so that no run can send it elsewhere.
     """
     advanced = request.settings.advanced
-    key = None
-    if advanced.split_key is not None:
-        key = request.secrets.get(advanced.split_key)
-        if not key:
-            raise ConfigError(
-                f"[advanced] split_key names the secret {advanced.split_key!r}, which the run does not have; list it in "
-                "[secrets] required"
-            )
+    key = request.secret("split_key")
     listed = advanced.split_servers
     if listed is None:
         listed, key = os.environ.get(URL_VARIABLE), key or os.environ.get(KEY_VARIABLE)

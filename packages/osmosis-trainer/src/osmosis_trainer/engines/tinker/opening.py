@@ -57,14 +57,7 @@ def address_and_key(request: EngineRequest) -> tuple[str, str | None]:
     deployment's address alone, so that no run can send it elsewhere.
     """
     advanced = request.settings.advanced
-    url, key = advanced.tinker_url, None
-    if advanced.tinker_key is not None:
-        key = request.secrets.get(advanced.tinker_key)
-        if not key:
-            raise ConfigError(
-                f"[advanced] tinker_key names the secret {advanced.tinker_key!r}, which the run does not have; list it in "
-                "[secrets] required"
-            )
+    url, key = advanced.tinker_url, request.secret("tinker_key")
     if url is None:
         url = os.environ.get(URL_VARIABLE)
         key = key or os.environ.get(KEY_VARIABLE)
