@@ -237,15 +237,19 @@ class TinkerServer:
     async def stop(self) -> None:
         """As if killed: nothing in memory survives."""
         assert self._server is not None
+        await self._forget()
+        self._server.should_exit = self._server.force_exit = True
+        await self._serving
+        await self._forget()  # what was asked between the two
+        if self._sampler is not None:
+            await self._sampler.close()
+            self._sampler = None
+
+    async def _forget(self) -> None:
         memory, self._memory = self._memory, Memory()
         for task in memory.work.values():
             task.cancel()
         await asyncio.gather(*memory.work.values(), return_exceptions=True)
-        self._server.should_exit = self._server.force_exit = True
-        await self._serving
-        if self._sampler is not None:
-            await self._sampler.close()
-            self._sampler = None
 
     async def restart(self) -> None:
         await self.stop()
