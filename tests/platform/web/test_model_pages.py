@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +72,44 @@ def test_a_model_has_a_page_with_requests_for_programs(
     answer = max.post(f"{PAGE}/{models['heron-2']}/undeploy", back=f"{PAGE}/{models['heron-2']}")
     assert answer.headers["location"] == f"{PAGE}/{models['heron-2']}"
     assert browser("eve").get(f"/other/models/{models['heron-2']}").status_code == 404
+
+
+def test_a_checkpoint_is_deployed_and_exported_from_its_runs_page(
+    browser: Callable[[str], Any], models: dict[str, str], platform: Platform
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo("adapter_config.json")
+        entry.size = 2
+        archive.addfile(entry, io.BytesIO(b"{}"))
+    with platform.database.write() as session:
+        model = session.get_one(LoraModel, models["heron-4"])
+        model.blob_sha256 = platform.blobs.put_bytes(packed.getvalue()).sha256
+    max, run = browser("max"), "/acme/training/calm-heron"
+    made = f"{PAGE}/{models['heron-4']}"
+    assert {f"{made}/deploy", f"{PAGE}/{models['heron-2']}/undeploy"} <= max.forms(run)
+    answer = max.post(f"{made}/deploy", back=f"{run}#checkpoints-title")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{run}#checkpoints-title")
+    assert f"{made}/undeploy" in max.forms(run)
+    assert f"{made}/undeploy" in max.json(f"{run}?part=live")["parts"]["checkpoints"]
+
+    assert f'href="{made}/adapter.tar"' in max.get(run).text
+    exported = max.get(f"{made}/adapter.tar")
+    assert exported.content == packed.getvalue()
+    assert "heron-4.tar" in exported.headers["content-disposition"]
+    gone = max.get(f"{PAGE}/heron-2/adapter.tar")
+    assert gone.status_code == 404 and "no longer stored" in gone.text
+    eve = browser("eve")
+    assert eve.get(f"{made}/adapter.tar").status_code == 404
+    assert eve.post(f"{made}/undeploy").status_code == 404
+
+
+def test_where_nothing_is_served_a_run_offers_only_exports(
+    browser: Callable[[str], Any], models: dict[str, str], platform: Platform
+) -> None:
+    platform.settings = platform.settings.model_copy(update={"serve_models": False})
+    run = browser("max").get("/acme/training/calm-heron").text
+    assert f"{models['heron-4']}/adapter.tar" in run and "/deploy" not in run
 
 
 def test_the_playground_needs_the_forms_token_and_a_callable_model(

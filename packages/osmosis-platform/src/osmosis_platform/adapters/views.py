@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from osmosis_platform.accounts.views import safe_target
 from osmosis_platform.adapters import listing, service
 from osmosis_platform.adapters.models import BaseModel, LoraModel
+from osmosis_platform.errors import NotFound
 from osmosis_platform.http.paging import Offset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.runs.models import Run
@@ -87,6 +88,17 @@ def model_page(request: Request, platform: PlatformDep, viewer: ViewerDep, name_
             "serves": platform.settings.serve_models,
         }
     return render(request, "model.html", data, viewer=viewer, room="models")
+
+
+@router.get("/{workspace}/models/{name_or_id}/adapter.tar")
+def export_adapter(platform: PlatformDep, viewer: ViewerDep, name_or_id: str) -> Response:
+    """The adapter as a tar of its folder in PEFT format, under the model's name: to a signed address that serves it."""
+    with platform.database.read() as session:
+        model = service.find_lora(session, viewer.workspace_id, name_or_id)
+        if not platform.blobs.exists(model.blob_sha256):
+            raise NotFound(f"The files of {model.name} are no longer stored.")
+        target = platform.urls.download_url(model.blob_sha256, f"{model.name}.tar")
+    return RedirectResponse(target, status_code=303, headers={"Cache-Control": "no-store"})
 
 
 def _lora(model: LoraModel, run: Run | None) -> dict[str, Any]:

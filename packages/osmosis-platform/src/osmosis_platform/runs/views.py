@@ -147,6 +147,7 @@ def run_page(
             return JSONResponse(drawn, headers={"Cache-Control": "no-store"})
         chosen = attempt_list.AttemptFilter(status, reward, error, q.strip(), row, sort)
         data = _run_data(session, viewer, run, chosen, offset) | _samples(session, run, step)
+        data["serves"] = platform.settings.serve_models
         if part == "live":
             lines = log_view.lines_after(session, run.id, after)
             return JSONResponse(_live(viewer, data, lines, after), headers={"Cache-Control": "no-store"})
