@@ -27,11 +27,20 @@ class APIConnectionError(ProviderError):
     pass
 
 
+class Timeout(APIConnectionError):
+    pass
+
+
 class FakeLiteLLM(types.ModuleType):
     def __init__(self):
         super().__init__("litellm")
         self.calls = []
         self.error = None
+        self.usage = {
+            "prompt_tokens": 10,
+            "completion_tokens": 4,
+            "prompt_tokens_details": {"cached_tokens": 8},
+        }
 
     def get_llm_provider(self, model):
         if "/" not in model:
@@ -43,13 +52,12 @@ class FakeLiteLLM(types.ModuleType):
         if self.error:
             raise self.error
         message = {"role": "assistant", "content": "hi"}
-        usage = {"prompt_tokens": 10, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8}}
         return {
             "id": "1",
             "created": 1,
             "model": "gpt-x",
             "choices": [{"index": 0, "message": message}],
-            "usage": usage,
+            "usage": self.usage,
         }
 
 
@@ -96,14 +104,33 @@ async def test_tokens_are_counted_per_rollout_and_collected_once(litellm):
 
 
 @pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"total_tokens": 9}, 9),
+        ({"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 9}, 9),
+        ({"prompt_tokens": 1, "completion_tokens": None}, 1),
+        (None, 0),
+    ],
+)
+async def test_the_total_of_the_provider_counts(usage, tokens, litellm):
+    litellm.usage = usage
+    bridge = LiteLLMBridge(model="openai/gpt-x")
+    await bridge.complete(BODY, rollout_id="r")
+    assert bridge.collect_tokens("r") == tokens
+
+
+@pytest.mark.parametrize(
     ("error", "kind", "status", "infrastructure"),
     [
         (ProviderError("key", 401), ChatError, 401, True),
         (ProviderError("no model", 404), ChatError, 404, True),
         (ProviderError("too long", 400), ChatError, 400, False),
         (ProviderError("slow down", 429), TransientChatError, 429, True),
+        (ProviderError("busy", 409), TransientChatError, 409, True),
         (ProviderError("down", 503), TransientChatError, 502, True),
-        (APIConnectionError("refused", 500), TransientChatError, 503, True),
+        (APIConnectionError("refused", 500), TransientChatError, 502, True),
+        (Timeout("too slow", 408), TransientChatError, 502, True),
+        (ValueError("broken"), TransientChatError, 502, True),
     ],
 )
 async def test_what_provider_errors_mean(error, kind, status, infrastructure, litellm):
@@ -120,7 +147,12 @@ async def test_what_provider_errors_mean(error, kind, status, infrastructure, li
         ("openai/gpt-x", None, None),
         ("openai/gpt-x", ProviderError("slow down", 429), None),
         ("openai/gpt-x", ProviderError("wrong key", 401), "cannot be used.*wrong key"),
+        ("openai/gpt-x", ProviderError("no right", 403), "cannot be used"),
+        ("openai/gpt-x", ProviderError("no model", 404), "cannot be used"),
+        ("openai/gpt-x", ProviderError("bad", 400), "cannot be used"),
+        ("openai/gpt-x", ProviderError("down", 503), None),
         ("openai/gpt-x", APIConnectionError("refused", 500), "not reachable"),
+        ("openai/gpt-x", Timeout("too slow", 408), "not reachable"),
         ("gpt", None, "Invalid LiteLLM model format"),
     ],
 )

@@ -129,6 +129,8 @@ async def test_without_a_grader_the_open_channel_gets_a_bare_failure() -> None:
         (ValueError("bad"), "validation_error"),
         (AssertionError("no"), "validation_error"),
         (RuntimeError("boom"), "agent_error"),
+        (KeyError("expected_answer"), "agent_error"),
+        (RuntimeError(), "agent_error"),
     ],
 )
 async def test_failures_are_categorised(error: Exception, category: str) -> None:
@@ -193,7 +195,7 @@ async def test_a_grader_must_reward_or_remove() -> None:
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
 @pytest.mark.parametrize("assigned", [True, False])
-async def test_a_reward_that_is_no_number_is_refused_in_one_line(reward: float, assigned: bool) -> None:
+async def test_a_reward_that_is_no_number_is_refused(reward: float, assigned: bool) -> None:
     async def grade(ctx: GraderContext) -> None:
         assert ctx.sample is not None
         if assigned:
@@ -202,16 +204,8 @@ async def test_a_reward_that_is_no_number_is_refused_in_one_line(reward: float, 
             ctx.set_reward(reward)
 
     _, graded = await execute(LocalBackend(workflow=workflow(answers), grader=grader(grade)), label="x")
-    expected = f"RolloutSample.reward: Input should be a finite number, got {reward}"
-    assert (graded.status, graded.err_message) == ("failure", expected)
-
-
-async def test_a_missing_key_is_called_one() -> None:
-    async def grade(ctx: GraderContext) -> None:
-        raise KeyError("expected_answer")
-
-    _, graded = await execute(LocalBackend(workflow=workflow(answers), grader=grader(grade)), label="x")
-    assert graded.err_message == "KeyError: 'expected_answer'"
+    assert (graded.status, graded.err_category) == ("failure", "validation_error")
+    assert "Input should be a finite number" in (graded.err_message or "")
 
 
 @pytest.mark.parametrize("timeout", [0.05, 0.0, -1.0])

@@ -1,6 +1,7 @@
 """The small parts that user code and tests reach by name, row by row. More of them is in `test_building_blocks.py`."""
 
 import inspect
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +157,18 @@ async def test_the_folder_of_a_rollout(tmp_path: Path, monkeypatch: pytest.Monke
     async def note(delay: float) -> None:
         delays.append(delay)
 
+    threads: set[int] = set()
+    write = Path.write_bytes
+
+    def noting(path: Path, data: bytes) -> int:
+        threads.add(threading.get_ident())
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", noting)
     root = tmp_path / "not" / "there"
     made = await file_artifacts.create_rollout_artifacts_dir(root, "r1")
+    assert threads
+    assert threading.get_ident() not in threads
     assert made == root / "r1" / "artifacts"
     assert made.is_dir()
     probe = root / "r1" / ".osmosis-health-check"

@@ -15,7 +15,8 @@ class ChatError(OsmosisError):
 
     ``status`` is the HTTP status sent to the agent. ``infrastructure`` says that the policy, not the request, is at
     fault: a rollout with such an unanswered call ends ``invalid``, never with a score. OpenAI clients repeat 408, 409,
-    429, 500 and 503 on their own, so pick one of those only when a repetition may help.
+    429, 500 and 503 on their own, so pick one of those only when a repetition may help. ``detail`` replaces the message for
+    clients that read only that.
     """
 
     default_code = "CHAT_FAILED"
@@ -29,8 +30,10 @@ class ChatError(OsmosisError):
         code: str | None = None,
         infrastructure: bool = False,
         retry_after: float | None = None,
+        detail: str | None = None,
     ) -> None:
         super().__init__(message, code=code)
+        self.detail = message if detail is None else detail
         self.error_code = code
         self.status = status
         self.type = type
@@ -41,7 +44,7 @@ class ChatError(OsmosisError):
         """The error in the shape OpenAI clients read, with ``detail`` for everyone else."""
         return {
             "error": {"message": self.message, "type": self.type, "code": self.error_code},
-            "detail": self.message,
+            "detail": self.detail,
         }
 
 

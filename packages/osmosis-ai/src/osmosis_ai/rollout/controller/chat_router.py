@@ -96,11 +96,11 @@ class ChatEndpoint:
             raise _refusal(413, str(error)) from None
         except StrictJsonError as error:
             place = ".".join(map(str, error.path))
-            raise _refusal(400, f"invalid body: {place + ': ' if place else ''}{error}") from None
+            raise _invalid_body(f"{place + ': ' if place else ''}{error}") from None
         if not isinstance(body, dict):
-            raise _refusal(400, "invalid body: a JSON object is required")
+            raise _invalid_body("a JSON object is required")
         if not isinstance(body.get("messages"), list) or not body["messages"]:
-            raise _refusal(400, "invalid body: 'messages' must be a non-empty list")
+            raise _invalid_body("'messages' must be a non-empty list")
         if body.get("n") not in (None, 1):
             raise _refusal(400, "'n' must be 1: a rollout has one sample")
         if self._is_open is not None and not self._is_open(rollout_id):
@@ -142,3 +142,9 @@ def _refusal(
     status: int, message: str, type: str = "invalid_request_error", code: str | None = None
 ) -> ChatError:
     return ChatError(message, status=status, type=type, code=code)
+
+
+def _invalid_body(problem: str) -> ChatError:
+    return ChatError(
+        f"invalid body: {problem}", status=400, type="invalid_request_error", detail="invalid body"
+    )

@@ -24,6 +24,8 @@ FORWARDED_FIELDS = frozenset(
 _SILENTLY_DROPPED = frozenset({"model", "store", "metadata", "service_tier"})
 
 _PROBE_TOKENS = 256
+# LiteLLM's names for a provider that did not answer at all.
+_UNREACHABLE = frozenset({"APIConnectionError", "Timeout"})
 
 
 class _LiteLLM(Protocol):
@@ -61,7 +63,7 @@ class LiteLLMBridge:
         try:
             await self.probe()
         except TransientChatError as error:
-            if error.status == 503:
+            if error.error_code in _UNREACHABLE:
                 raise RuntimeError(f"model {self.model!r} is not reachable: {error.message}") from error
             logger.warning("the probe call to %s failed for now: %s", self.model, error.message)
         except ChatError as error:
@@ -118,20 +120,19 @@ def chat_error_of(error: Exception) -> ChatError:
     """What a LiteLLM exception means for the agent and for the rollout.
 
     Wrong credentials and unknown models are infrastructure: no agent could do better. A request that the provider
-    rejects (400, 422, too long a context) is the agent's. Everything else may pass with time.
+    rejects (400, 422, too long a context) is the agent's. Everything else may pass with time. The agent gets the provider's
+    own status where that is 4xx, else 502.
     """
     status = getattr(error, "status_code", None)
     name = type(error).__name__
     message = f"{name}: {error}"
-    if name in ("APIConnectionError", "Timeout"):
-        return TransientChatError(message, status=503)
+    if name in _UNREACHABLE or not isinstance(status, int) or not 400 <= status < 500:
+        return TransientChatError(message, status=502, code=name)
     if status in (401, 403, 404):
         return ChatError(message, status=status, type="invalid_request_error", code=name, infrastructure=True)
     if status in (400, 413, 422):
         return ChatError(message, status=status, type="invalid_request_error", code=name)
-    if status == 429:
-        return TransientChatError(message, status=429, code=name)
-    return TransientChatError(message, status=502, code=name)
+    return TransientChatError(message, status=status, code=name)
 
 
 class BridgeChatModel:

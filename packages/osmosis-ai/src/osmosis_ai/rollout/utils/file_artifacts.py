@@ -41,8 +41,8 @@ async def create_rollout_artifacts_dir(
     total = CREATE_ATTEMPTS if attempts is None else attempts
     for attempt in range(total):
         try:
-            # Not in a thread: that takes several times as long as the folders do.
-            return _create_and_probe(f"{root}/{rollout_id}")
+            # A slow disk must hold up this rollout only.
+            return await asyncio.to_thread(_create_and_probe, f"{root}/{rollout_id}")
         except (OSError, ValueError) as error:
             # An id no file system takes: too long, or text without an encoding.
             hopeless = isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG
