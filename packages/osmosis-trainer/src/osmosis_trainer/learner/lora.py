@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from peft.tuners.lora import Linear
+from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 from safetensors.torch import load_file
 from torch import nn
 
@@ -37,46 +39,63 @@ def attach(model: Any, settings: LoraSettings) -> Any:
     UnsupportedModelError where PEFT cannot adapt every linear layer.
     """
     head = model.get_output_embeddings()
-    targets = sorted(
-        {
-            name.rpartition(".")[2]
-            for name, module in model.named_modules()
-            if isinstance(module, nn.Linear) and module is not head
-        }
-    )
+    linear = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
+    ]
+    if not linear:
+        raise UnsupportedModelError(
+            f"models of type {model.config.model_type!r} have no linear layers that LoRA could be put on"
+        )
+    taken = _names_of_experts(model, {_last(name) for name in linear})
+    by_parameter = {name: ["weight"] for name in linear if _last(name) in taken}
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
         bias="none",
-        target_modules=targets,
-        target_parameters=_short_names(experts.fused(model)) or None,
+        target_modules=sorted({_last(name) for name in linear} - taken),
+        target_parameters=_short_names(experts.fused(model) | by_parameter) or None,
         task_type="CAUSAL_LM",
     )
-    if not targets:
-        raise UnsupportedModelError(
-            f"models of type {model.config.model_type!r} have no linear layers that LoRA could be put on"
-        )
+    # PEFT would add B A to the weight of a layer named by its parameter: the same function, but in bfloat16 small
+    # updates would be rounded away. Matrices and names are those of any linear layer.
+    config._register_custom_module({nn.Linear: Linear})
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # peft 0.21 asks transformers for an attribute that was renamed; nothing a user could change.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        # Said where names of linear layers are taken for those of experts, which the check below refuses.
-        warnings.filterwarnings("ignore", "The following (rank|alpha)_pattern keys", RuntimeWarning)
         torch.manual_seed(settings.seed)
         peft_model = get_peft_model(model, config)
     _require_adapters(peft_model.get_base_model(), settings)
     return peft_model.eval()
 
 
+def _names_of_experts(model: Any, names: set[str]) -> set[str]:
+    """Those of the `names` of linear layers that PEFT takes for old names of fused experts in a model of this type.
+
+    Such a layer (a dense one between layers of experts, or an expert that all tokens share) is named by its parameter.
+    """
+    taken = set()
+    for name in names:
+        config = LoraConfig(target_modules=[name])
+        try:
+            convert_peft_config_for_transformers(config, model, None)
+        except ValueError:  # it misses other names of the same fused parameter
+            taken.add(name)
+        else:
+            if name not in (config.target_modules or ()):
+                taken.add(name)
+    return taken
+
+
 def _require_adapters(base: Any, settings: LoraSettings) -> None:
-    """PEFT rewrites targets of some model types (old names of experts); nothing may be left out or get another rank."""
+    """PEFT rewrites targets of some model types; nothing may be left out or get another rank."""
     head = base.get_output_embeddings()
     for name, module in base.named_modules():
         inside = name.endswith(".base_layer") or ".lora_" in name
         if isinstance(module, nn.Linear) and module is not head and not inside:
             raise UnsupportedModelError(
-                f"PEFT puts no LoRA on {name} of a model of type {base.config.model_type!r}: it takes the layer's name "
-                "for that of fused experts; such a model cannot be trained in full"
+                f"PEFT puts no LoRA on {name} of a model of type {base.config.model_type!r}; "
+                "such a model cannot be trained in full"
             )
     for name, module in base.named_modules():
         if set(getattr(module, "r", {}).values()) - {settings.rank}:
@@ -85,12 +104,16 @@ def _require_adapters(base: Any, settings: LoraSettings) -> None:
             )
 
 
-def _short_names(fused: dict[str, list[str]]) -> list[str]:
-    """The names of fused parameters without the part that differs from layer to layer."""
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _short_names(parameters_of: dict[str, list[str]]) -> list[str]:
+    """The names of parameters, by module, without the part that differs from layer to layer."""
     return sorted(
         {
             ".".join([*path.split(".")[-2:], parameter])
-            for path, parameters in fused.items()
+            for path, parameters in parameters_of.items()
             for parameter in parameters
         }
     )
