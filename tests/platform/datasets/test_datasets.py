@@ -151,6 +151,15 @@ def test_aborting_frees_the_name(uploader: Uploader) -> None:
     assert uploader.create().status_code == 201
 
 
+def test_a_replacement_that_never_came_hides_nothing(uploader: Uploader) -> None:
+    old = uploader.upload()
+    started = uploader.create(overwrite_dataset_id=old["id"]).json()
+    assert uploader.get("train")["id"] == old["id"]
+    uploader.client.post(f"/api/cli/datasets/{started['id']}/abort", json={}, headers=uploader.headers)
+    assert uploader.get("train")["id"] == old["id"]
+    assert uploader.get(started["id"])["status"] == "cancelled"
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

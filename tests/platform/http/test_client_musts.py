@@ -87,8 +87,18 @@ def musts(client: httpx.Client, platform: Platform, town: Any, workshop: Any) ->
         platform,
         training["id"],
         {"type": "progress", "current_step": 2, "total_steps": 2, "examples_processed": 64},
-        {"type": "metrics", "step": 1, "timestamp": NOW, "values": {"rollout/raw_reward": 0.2}},
-        {"type": "metrics", "step": 2, "timestamp": NOW, "values": {"rollout/raw_reward": 0.6}},
+        {
+            "type": "metrics",
+            "step": 1,
+            "timestamp": NOW,
+            "values": {"rollout/raw_reward": 0.2, "huge": -1e308},
+        },
+        {
+            "type": "metrics",
+            "step": 2,
+            "timestamp": NOW,
+            "values": {"rollout/raw_reward": 0.6, "huge": 1e308},
+        },
         {"type": "checkpoint", "step": 2, "blob": blob, "final": True},
     )
     file = {"path": "out.txt", "size": 2, "sha256": blob}

@@ -79,6 +79,7 @@ def test_bodies_that_are_no_object(client: httpx.Client, workshop: Any, raw: byt
     headers = {**workshop.town.ada.scoped(), "Content-Type": "application/json"}
     for path in ("eval-runs", "datasets", "environment-secrets", "eval-runs/imports", "device/token"):
         answer = client.post(f"/api/cli/{path}", content=raw, headers=headers)
+        assert raw or "The body has to be a JSON object" in answer.json()["error"]
         assert (answer.status_code, isinstance(answer.json()["error"], str)) == (400, True), (
             path,
             answer.text,

@@ -53,7 +53,8 @@ def unpack_adapter(source: object, folder: Path) -> None:
                     raise InvalidInput(f"The adapter archive holds {member.name!r}, which is no plain file.")
                 archive.extract(member, folder, filter="data")
     except tarfile.TarError as error:
-        raise InvalidInput(f"The adapter archive cannot be unpacked: {error}") from error
+        reason = str(error).partition("\n")[0].rstrip(":")
+        raise InvalidInput(f"The adapter archive cannot be unpacked: {reason}") from error
     _lift_single_folder(folder)
     if not (folder / "adapter_config.json").is_file():
         raise InvalidInput(

@@ -148,7 +148,10 @@ def _retire(session: Session, platform: Platform, dataset: Dataset) -> None:
 
 
 def find(session: Session, workspace_id: str, name_or_id: str) -> Dataset:
-    """The dataset of a name (the newest one) or id. Raises NotFound."""
+    """The dataset of a name or id. Raises NotFound.
+
+    Of several with one name it is the newest; one whose file never came does not hide an older one that can be used.
+    """
     dataset = session.scalar(
         select(Dataset)
         .where(
@@ -156,7 +159,11 @@ def find(session: Session, workspace_id: str, name_or_id: str) -> Dataset:
             Dataset.deleted_at.is_(None),
             or_(Dataset.id == name_or_id, Dataset.name == name_or_id),
         )
-        .order_by((Dataset.id == name_or_id).desc(), Dataset.created_at.desc())
+        .order_by(
+            (Dataset.id == name_or_id).desc(),
+            Dataset.status.in_(("uploading", "cancelled")),
+            Dataset.created_at.desc(),
+        )
         .limit(1)
     )
     if dataset is None:

@@ -124,7 +124,7 @@ def start(session: Session, platform: Platform, scope: WorkspaceScope, body: Sta
             EvalImport.workspace_id == scope.workspace.id, EvalImport.local_run_id == body.local_run_id
         )
     )
-    if found is not None and found.manifest_digest == body.manifest_digest:
+    if found is not None and _declares_the_same(session, found, body):
         found.expires_at = utc_now() + timedelta(days=OPEN_DAYS)
         return found
     if found is not None and found.status == "finalized" and not body.reimport:
@@ -140,6 +140,14 @@ def start(session: Session, platform: Platform, scope: WorkspaceScope, body: Sta
     session.flush()
     _declare_files(session, platform, found, body.files)
     return found
+
+
+def _declares_the_same(session: Session, found: EvalImport, body: StartImport) -> bool:
+    # The digest alone does not tell: clients keep it when they run failed attempts of the same local run again.
+    if found.manifest_digest != body.manifest_digest:
+        return False
+    known = {(file.path, file.size, file.sha256) for file in files_of(session, found)}
+    return known == {(file.path, file.size, file.sha256) for file in body.files}
 
 
 def _declare_files(

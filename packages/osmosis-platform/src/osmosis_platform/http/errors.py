@@ -72,7 +72,7 @@ def _methods_at(request: Request) -> set[str]:
 
 def invalid_input(problems: Sequence[Any]) -> InvalidInput:
     """Turn pydantic's problems into our error. Input values are left out: one of them may be a secret."""
-    found = [{"key": _key(problem["loc"]), "message": _sentence(problem["msg"])} for problem in problems]
+    found = [{"key": _key(problem["loc"]), "message": _sentence(problem)} for problem in problems]
     first = found[0]
     text = f"{first['key']}: {first['message']}" if first["key"] else first["message"]
     if len(found) > 1:
@@ -87,5 +87,8 @@ def _key(location: Sequence[str | int]) -> str:
     return ".".join(str(part) for part in parts)
 
 
-def _sentence(message: str) -> str:
+def _sentence(problem: Any) -> str:
+    if problem["loc"] == ("body",) and problem["type"] in ("missing", "model_attributes_type"):
+        return "The body has to be a JSON object, sent as application/json."
+    message: str = problem["msg"]
     return message.removeprefix("Value error, ")

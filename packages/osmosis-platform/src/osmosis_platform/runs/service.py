@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -113,12 +114,16 @@ def metric_summaries(found: Sequence[Summary]) -> list[dict[str, Any]]:
             "title": title(metric.key),
             "initial": metric.first,
             "latest": metric.latest,
-            "delta": metric.latest - metric.first,
+            "delta": _finite(metric.latest - metric.first),
             "min": metric.low,
             "max": metric.high,
         }
         for metric in found
     ]
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None  # JSON has no infinity
 
 
 _TITLES = {
@@ -140,7 +145,8 @@ def duration_ms(run: Run) -> int | None:
     """How long the run has been running, or ran; None before it started."""
     if run.started_at is None:
         return None
-    return int(((run.completed_at or utc_now()) - run.started_at).total_seconds() * 1000)
+    # Never negative: the moments of an imported run are those of another machine's clock.
+    return max(0, int(((run.completed_at or utc_now()) - run.started_at).total_seconds() * 1000))
 
 
 def page_url(platform: Platform, workspace_name: str, run: Run) -> str:
