@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fastapi import FastAPI, HTTPException, Request
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from osmosis_ai.worker.running import report
 from osmosis_ai.worker.spec import TrainSpec
 from osmosis_trainer.tiny.tokenizer import TOOL_MARKS, chat_template
 from osmosis_trainer.train import train
@@ -213,7 +215,7 @@ class Run:
     async def work(self) -> int:
         """The worker in this process; cancelling ends it wherever it is."""
         async with asyncio.timeout(DEADLINE_S):
-            return await work(TrainSpec.model_validate(self.spec), train)
+            return await report(TrainSpec.model_validate(self.spec), partial(work, train))
 
     async def start(self) -> asyncio.subprocess.Process:
         """The worker as the platform starts it."""

@@ -35,7 +35,7 @@ from osmosis_trainer.state.checkpoint import (
 )
 from osmosis_trainer.state.resume import Beginning, begin
 from osmosis_trainer.state.run_state import RunState
-from osmosis_trainer.worker import run_worker
+from osmosis_trainer.worker import run_training_worker
 
 
 async def train(parts: Parts) -> None:
@@ -58,7 +58,7 @@ async def train(parts: Parts) -> None:
 
 def main() -> int:
     """The training worker, `python -m osmosis_trainer train`; returns its exit status."""
-    return run_worker(train)
+    return run_training_worker(train)
 
 
 @dataclass(slots=True)

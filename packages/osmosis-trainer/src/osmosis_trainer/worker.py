@@ -7,12 +7,13 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.worker.exit_status import ExitStatus
-from osmosis_ai.worker.lifeline import start_lifeline
-from osmosis_ai.worker.run_client import PlatformUnreachableError, RunApiError, RunClient
-from osmosis_ai.worker.spec import TrainSpec, WorkerSpecError, read_spec
+from osmosis_ai.worker.run_client import RunApiError, RunClient
+from osmosis_ai.worker.running import run_worker
+from osmosis_ai.worker.spec import TrainSpec
 from osmosis_trainer.collect.stop import StoppedError, StopSignal
 from osmosis_trainer.errors import TrainerError
 from osmosis_trainer.parts import Parts
@@ -21,61 +22,19 @@ logger = logging.getLogger(__name__)
 
 Train = Callable[[Parts], Awaitable[None]]
 
-_CRASHED = 1
 _REASON_LENGTH = 2000
 
 
-def run_worker(train: Train) -> int:
-    """Read the spec from standard input and train its run; returns the exit status of the process.
-
-    Standard input stays open as the lifeline. A spec that cannot be read is a crash: there is nobody to report it to.
-    """
+def run_training_worker(train: Train) -> int:
+    """Read the spec from standard input and train its run; returns the exit status of the process."""
     logging.basicConfig(
         level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
     )
-    try:
-        spec = read_spec(sys.stdin.buffer)
-        if not isinstance(spec, TrainSpec):
-            raise WorkerSpecError(f"the training worker was started with a spec of kind {spec.kind!r}")
-    except WorkerSpecError as error:
-        logger.error("%s", error)
-        return _CRASHED
-    start_lifeline()
-    return asyncio.run(work(spec, train))
+    return run_worker(TrainSpec, partial(work, train))
 
 
-async def work(spec: TrainSpec, train: Train) -> int:
-    """Train the run of `spec`, or find out that the platform is gone for good."""
-    lost = asyncio.Event()
-    client = RunClient(
-        api_url=spec.api_url, run_id=spec.run_id, token=spec.run_token, on_lost=lambda _: lost.set()
-    )
-    try:
-        async with client:
-            return await _until_lost(_train(spec, train, client), lost)
-    except PlatformUnreachableError as error:
-        logger.error("%s", error)
-        return ExitStatus.UNREACHABLE
-    except RunApiError as error:
-        logger.error("%s", error)
-        return _CRASHED
-
-
-async def _until_lost(work: Awaitable[int], lost: asyncio.Event) -> int:
-    """Await the work; once the platform is lost it is cancelled, since nothing of it could be reported."""
-    working, losing = asyncio.ensure_future(work), asyncio.ensure_future(lost.wait())
-    try:
-        await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return await working
-        return ExitStatus.UNREACHABLE
-    finally:
-        for task in (working, losing):
-            task.cancel()
-        await asyncio.gather(working, losing, return_exceptions=True)
-
-
-async def _train(spec: TrainSpec, train: Train, client: RunClient) -> int:
+async def work(train: Train, spec: TrainSpec, client: RunClient) -> int:
+    """Train the run of `spec` and report how it ended."""
     # Engine and rollouts are loaded here: a worker without a valid spec answers at once.
     from osmosis_trainer.setup import open_parts
 

@@ -14,62 +14,21 @@ from osmosis_ai.eval.policy.provider import ProviderPolicy
 from osmosis_ai.eval.runner import EvalOutcome, EvalRunner
 from osmosis_ai.eval.sink import RunClientSink
 from osmosis_ai.worker.exit_status import ExitStatus
-from osmosis_ai.worker.lifeline import start_lifeline
-from osmosis_ai.worker.run_client import PlatformUnreachableError, RunApiError, RunClient
-from osmosis_ai.worker.spec import EvalSpec, HostedPolicySpec, WorkerSpecError, read_spec
-
-logger = logging.getLogger(__name__)
-
-_CRASHED = 1
+from osmosis_ai.worker.run_client import RunApiError, RunClient
+from osmosis_ai.worker.running import run_worker
+from osmosis_ai.worker.spec import EvalSpec, HostedPolicySpec
 
 
 def main() -> int:
     """Read the spec, evaluate, and return the exit status of the process."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        spec = read_spec(sys.stdin.buffer)
-        if not isinstance(spec, EvalSpec):
-            raise WorkerSpecError(f"the evaluation worker was started with a spec of kind {spec.kind!r}")
-    except WorkerSpecError as error:
-        logger.error("%s", error)
-        return _CRASHED
-    start_lifeline()
-    return asyncio.run(work(spec))
+    return run_worker(EvalSpec, work)
 
 
-async def work(spec: EvalSpec) -> int:
+async def work(spec: EvalSpec, client: RunClient) -> int:
     """Evaluate and report. SIGTERM ends the run gracefully, like a stop on the platform."""
-    loop = asyncio.get_running_loop()
-    lost: asyncio.Future[RunApiError] = loop.create_future()
-    client = RunClient(
-        api_url=spec.api_url, run_id=spec.run_id, token=spec.run_token, on_lost=lost.set_result
-    )
-    loop.add_signal_handler(signal.SIGTERM, client.stop_requested.set)
-    try:
-        async with client:
-            return await _until_lost(spec, client, lost)
-    except PlatformUnreachableError as error:
-        logger.error("%s", error)
-        return ExitStatus.UNREACHABLE
-    except RunApiError as error:
-        logger.error("%s", error)
-        return _CRASHED
-
-
-async def _until_lost(spec: EvalSpec, client: RunClient, lost: asyncio.Future[RunApiError]) -> int:
-    """Evaluate; when the platform is lost, stop at once: nothing of it could be reported."""
-    evaluating = asyncio.create_task(_evaluate_and_report(spec, client))
-    waiting: set[asyncio.Future[Any]] = {evaluating, lost}
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    if lost.done():
-        evaluating.cancel()
-        await asyncio.gather(evaluating, return_exceptions=True)
-        raise lost.result()
-    return evaluating.result()
-
-
-async def _evaluate_and_report(spec: EvalSpec, client: RunClient) -> int:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, client.stop_requested.set)
     try:
         outcome = await evaluate(spec, client)
     except RunApiError:
