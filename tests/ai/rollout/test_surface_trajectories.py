@@ -63,6 +63,14 @@ IMAGE = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url
             agent(reasoning_content={"k": 1}),
             {"source": "agent", "message": "a", "reasoning_content": '{"k": 1}'},
         ),
+        (
+            agent(reasoning_content=[{"type": "text", "text": "r"}]),
+            {
+                "source": "agent",
+                "message": "a",
+                "reasoning_content": '[{"type": "text", "text": "r"}]',
+            },
+        ),
         *(
             (agent(tool_calls=calls), {"source": "agent", "message": "a"})
             for calls in (3, True, "call", {"id": "1"})

@@ -61,13 +61,18 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
         completion is not None and completion.status == RolloutStatus.CANCELLED
     ):
         return ended("invalid", "cancelled", "the rollout was cancelled")
+    agent_failed: RolloutResult | None = None
     if completion is not None and completion.status != RolloutStatus.SUCCESS:
         message = completion.err_message or "the agent workflow failed without a message"
-        failed = ended("failed", _text(completion.err_category) or "workflow_failed", message)
-        return replace(failed, failed_in="agent")
+        category = _text(completion.err_category) or "workflow_failed"
+        agent_failed = replace(ended("failed", category, message), failed_in="agent")
     if grader is None:
-        return ended("failed", "missing_grader_callback", "the rollout ended without a grader result")
+        return agent_failed or ended(
+            "failed", "missing_grader_callback", "the rollout ended without a grader result"
+        )
     if grader.status != GraderStatus.SUCCESS:
+        if agent_failed is not None:
+            return agent_failed
         # A polled result does not say which half of the rollout failed.
         unnamed = "grader_failed" if completion is not None else "rollout_failed"
         failed = ended(
@@ -76,6 +81,8 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
         return replace(failed, failed_in=None if completion is None else "grader")
     if grader.sample is not None and grader.sample.remove_sample:
         return ended("skipped")
+    if agent_failed is not None:
+        return agent_failed
     reward = grader.sample.reward if grader.sample is not None else None
     if reward is None or not math.isfinite(reward):
         return ended("failed", "missing_reward", "the grader reported success without a finite reward")

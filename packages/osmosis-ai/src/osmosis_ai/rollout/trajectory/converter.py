@@ -18,6 +18,7 @@ from osmosis_ai.rollout.trajectory.atif import (
 from osmosis_ai.rollout.trajectory.message_reading import (
     metrics_of,
     model_name_of,
+    reasoning_of,
     text_of,
     timestamp_of,
     tool_calls_of,
@@ -116,8 +117,7 @@ def _message_step(step_id: int, message: Mapping[str, Any]) -> Step:
     role = message.get("role")
     source = _SOURCES.get(role) if isinstance(role, str) else None
     extra: dict[str, Any] = {} if source else {"original_role": role if isinstance(role, str) else ""}
-    raw_reasoning = message.get("reasoning_content")
-    reasoning = None if raw_reasoning is None else text_of(raw_reasoning)
+    reasoning = reasoning_of(message)
     tool_calls = tool_calls_of(message)
     if source != "agent":
         # The format allows these on agent steps only; elsewhere they are kept as free-form data.

@@ -26,6 +26,16 @@ def text_of(value: Any) -> str:
         return value
     if isinstance(value, list) and value and all(_is_text_part(part) for part in value):
         return "\n".join(part["text"] for part in value)
+    return _json_text(value)
+
+
+def reasoning_of(message: Mapping[str, Any]) -> str | None:
+    """The reasoning of a message; anything but text as JSON."""
+    value = message.get("reasoning_content")
+    return value if value is None or isinstance(value, str) else _json_text(value)
+
+
+def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -113,7 +123,7 @@ def _arguments(raw: Any) -> dict[str, Any]:
         return {"_raw": text_of(raw)}
     try:
         parsed = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"_raw": raw}
     return parsed if isinstance(parsed, dict) else {"_raw": raw}
 
