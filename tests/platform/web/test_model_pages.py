@@ -98,7 +98,8 @@ def test_a_checkpoint_is_deployed_and_exported_from_its_runs_page(
     assert exported.content == packed.getvalue()
     assert "heron-4.tar" in exported.headers["content-disposition"]
     gone = max.get(f"{PAGE}/heron-2/adapter.tar")
-    assert gone.status_code == 404 and "no longer stored" in gone.text
+    assert gone.status_code == 404
+    assert "no longer stored" in gone.text
     eve = browser("eve")
     assert eve.get(f"{made}/adapter.tar").status_code == 404
     assert eve.post(f"{made}/undeploy").status_code == 404
@@ -109,7 +110,8 @@ def test_where_nothing_is_served_a_run_offers_only_exports(
 ) -> None:
     platform.settings = platform.settings.model_copy(update={"serve_models": False})
     run = browser("max").get("/acme/training/calm-heron").text
-    assert f"{models['heron-4']}/adapter.tar" in run and "/deploy" not in run
+    assert f"{models['heron-4']}/adapter.tar" in run
+    assert "/deploy" not in run
 
 
 def test_the_playground_needs_the_forms_token_and_a_callable_model(

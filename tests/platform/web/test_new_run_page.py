@@ -13,6 +13,9 @@ import pytest
 from sqlalchemy import func, select
 
 from osmosis_ai.config import validate_submission
+from osmosis_platform.accounts import sessions
+from osmosis_platform.accounts.models import User
+from osmosis_platform.accounts.service import hash_password
 from osmosis_platform.context import Platform
 from osmosis_platform.jobs.models import Job
 from osmosis_platform.runs.config_text import config_of, read_config
@@ -193,3 +196,48 @@ def test_a_local_evaluation_is_not_run_again_here(
         run.local_run = {"eval_run_name": "mine"}
     assert max.get(f"/acme/evaluation/new?from={run.id}").status_code == 409
     assert "Run again" not in max.get(address).text
+
+
+def test_a_config_outlives_a_session_that_ended(
+    browser: Callable[[str], Any], platform: Platform, workshop: Any
+) -> None:
+    max, page = browser("max"), "/acme/evaluation/new"
+    text = GOOD + '# mine, by hand: "quoted" & <b>bold</b> é\n'
+    with platform.database.write() as session:
+        sessions.sign_out(session, max.client.cookies[sessions.COOKIE])
+        session.get_one(User, workshop.town.max.user.id).password_hash = hash_password("a long password")
+    sent = max.post(page, html=True, config=text, settings="evaluation.n=3")
+    assert sent.status_code == 401
+
+    def fields(page: str) -> dict[str, str]:
+        found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page)
+        return {name: html.unescape(value) for name, value in found}
+
+    login = {"email": "max@example.com", "html": True, **fields(sent.text)}
+    refused = max.post("/sign-in", password="not this one", **login)
+    assert refused.status_code == 401
+    assert fields(refused.text) == fields(sent.text)
+    signed = max.post("/sign-in", password="a long password", **login)
+    assert 'action="/acme/evaluation/new"' in signed.text
+    assert set(fields(signed.text)) == {"config", "settings"}
+    back = max.client.post(page, data=fields(signed.text), headers={"Accept": "text/html"})
+    assert back.status_code == 200
+    assert html.escape(text, quote=False) in html.escape(html.unescape(back.text), quote=False)
+    assert 'name="evaluation.n" value="3"' in back.text
+    assert runs(platform) == []
+    again = {**fields(back.text), "config": text}
+    done = max.client.post(page, data=again, headers={"Accept": "text/html"}, follow_redirects=False)
+    assert done.status_code == 303
+    assert len(runs(platform)) == 1
+
+
+def test_a_form_of_another_session_is_shown_again_and_not_submitted(
+    browser: Callable[[str], Any], platform: Platform, workshop: Any
+) -> None:
+    max, page = browser("max"), "/acme/evaluation/new"
+    stale = {"csrf": "of another session", "config": GOOD}
+    shown = max.client.post(page, data=stale, headers={"Accept": "text/html"})
+    assert shown.status_code == 200
+    assert "nothing was submitted yet" in shown.text
+    assert max.client.post(page, data=stale, headers={"Accept": "application/json"}).status_code == 403
+    assert runs(platform) == []

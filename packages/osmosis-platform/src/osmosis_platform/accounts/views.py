@@ -41,13 +41,16 @@ def start(platform: PlatformDep, person: SignedInDep) -> Response:
     return RedirectResponse(f"/{name}" if name is not None else "/new", status_code=303)
 
 
-def sign_in_data(platform: Platform, error: str | None, email: str, target: str) -> dict[str, Any]:
-    """What the sign-in page shows."""
+def sign_in_data(
+    platform: Platform, error: str | None, email: str, target: str, kept: str = ""
+) -> dict[str, Any]:
+    """What the sign-in page shows; `kept` is a form that waits for the person to be signed in, as a query."""
     return {
         "error": error,
         "email": email,
         "next": safe_target(target),
         "github": platform.settings.signs_in_with_github,
+        "kept": kept,
     }
 
 
@@ -64,8 +67,9 @@ def sign_in(
     email: Annotated[str, Form()] = "",
     password: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "/",
+    kept: Annotated[str, Form()] = "",
 ) -> Response:
-    """Check the password and start a session."""
+    """Check the password and start a session. A form that was `kept` goes on to `next`, without the token that would carry it out."""
     refuse_foreign_origin(request)
     try:
         signed = sessions.sign_in(
@@ -77,14 +81,21 @@ def sign_in(
             agent=request.headers.get("user-agent"),
         )
     except PlatformError as error:
-        data = sign_in_data(platform, error.message, email, next)
+        data = sign_in_data(platform, error.message, email, next, kept)
         return render(request, "sign_in.html", data, status=error.status)
-    return enter(platform, signed, safe_target(next))
+    if not kept:
+        return enter(platform, signed, safe_target(next))
+    page = render(request, "signed_in.html", {"next": safe_target(next), "kept": kept})
+    return with_session(platform, signed, page)
 
 
 def enter(platform: Platform, signed: sessions.SignedIn, target: str) -> Response:
     """To a page of the platform, with the cookie of a fresh session."""
-    response = RedirectResponse(target, status_code=303)
+    return with_session(platform, signed, RedirectResponse(target, status_code=303))
+
+
+def with_session(platform: Platform, signed: sessions.SignedIn, response: Response) -> Response:
+    """An answer that brings the cookie of a fresh session."""
     response.set_cookie(
         sessions.COOKIE,
         signed.cookie,

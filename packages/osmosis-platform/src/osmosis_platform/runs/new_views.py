@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_ai.config.schema import EXPERIMENT, SECTIONS, Key
+from osmosis_platform.accounts import sessions
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.adapters.service import active_models, inference_name
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import new_id
-from osmosis_platform.errors import Conflict, Forbidden, InvalidInput, NotFound
+from osmosis_platform.errors import Conflict, Forbidden, PlatformError
 from osmosis_platform.evaluation.service import submit as submit_evaluation
 from osmosis_platform.http.scope import PlatformDep, WorkspaceScope
 from osmosis_platform.repositories.models import Repository
@@ -28,8 +29,8 @@ from osmosis_platform.runs.service import Kind, find_run
 from osmosis_platform.runs.views import KIND, TITLE, Room
 from osmosis_platform.secrets.service import list_query
 from osmosis_platform.training.service import submit as submit_training
-from osmosis_platform.web.pages import render
-from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep
+from osmosis_platform.web.pages import render, wants_json
+from osmosis_platform.web.viewer import SignedInDep, SignInNeeded, Viewer, ViewerDep, VisitorDep
 from osmosis_platform.workspaces.models import Workspace
 
 router = APIRouter(include_in_schema=False)
@@ -72,12 +73,25 @@ def new_page(
     return _page(request, viewer, room, text, choices, values, secrets, again=again)
 
 
-@router.post("/{workspace}/{room:room}/new", dependencies=[Csrf])
+def keep_for_sign_in(
+    request: Request,
+    person: VisitorDep,
+    config: Annotated[str, Form()] = "",
+    settings: Annotated[str, Form(max_length=_LONGEST_SETTINGS)] = "",
+) -> None:
+    """Somebody whose session has ended signs in with the config in hand."""
+    if person is None:
+        raise SignInNeeded(request.url.path, {"config": config, "settings": settings})
+
+
+@router.post("/{workspace}/{room:room}/new", dependencies=[Depends(keep_for_sign_in)])
 def submit_config(
     request: Request,
     platform: PlatformDep,
+    person: SignedInDep,
     viewer: ViewerDep,
     room: Room,
+    csrf: Annotated[str, Form()] = "",
     config: Annotated[str, Form()] = "",
     key: Annotated[str, Form(max_length=100, pattern="^[A-Za-z0-9-]*$")] = "",
     action: Annotated[Literal["submit", "check"], Form()] = "submit",
@@ -85,7 +99,8 @@ def submit_config(
 ) -> Response:
     """Start the run that the config describes, or only say what is wrong with it. A form sent twice (same `key`) starts one run.
 
-    `settings` are the fields beside the config, as a query: the answer's page shows them again.
+    `settings` are the fields beside the config, as a query: the answer's page shows them again. So it does when the form is not of
+    this session, and nothing else happens then.
     """
     kind = KIND[room]
     chosen = parse_qsl(settings, keep_blank_values=True)
@@ -96,6 +111,12 @@ def submit_config(
         choices = _choices(session, viewer, kind, values.get("experiment.branch", ""))
     values = values or _suggested(choices)
     problems: list[config_text.Problem] = []
+    try:
+        sessions.check_csrf(person.session, csrf)
+    except Forbidden:
+        if wants_json(request):
+            raise
+        return _page(request, viewer, room, config, choices, values, secrets, key=key, came_back=True)
     try:
         run = _submit(platform, scope, kind, config, key if action == "submit" else None)
         if run is not None:
@@ -134,7 +155,7 @@ def _submit(platform: Platform, scope: WorkspaceScope, kind: Kind, text: str, ke
             raise _Checked
     except _Checked:
         return None
-    except (InvalidInput, NotFound, Conflict, Forbidden) as error:
+    except PlatformError as error:
         raise config_text.refused(source, error) from error
 
 
@@ -205,6 +226,7 @@ def _page(
     again: str | None = None,
     key: str = "",
     checked: bool = False,
+    came_back: bool = False,
     status: int = 200,
 ) -> Response:
     kind = KIND[room]
@@ -232,6 +254,7 @@ def _page(
         settings=urlencode([*values.items(), *(("secret", name) for name in secrets)]),
         again=again,
         key=key or new_id(),
+        came_back=came_back,
         optional=[item for item in EXPERIMENT if not item.required and item.name != "branch"],
         sections={
             name: [_field(name, item) for item in keys if item.type != "table"]

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo
 
 from fastapi import FastAPI, Request
@@ -81,6 +82,7 @@ def environment() -> Environment:
         pvalue=pvalue,
         percent=percent,
         count=count,
+        form_fields=form_fields,
         tone=tone,
     )
     env.globals["asset"] = asset
@@ -183,3 +185,8 @@ def percent(value: float | None) -> str:
 def count(value: int | None) -> str:
     """A whole number with thousands separators."""
     return "–" if value is None else f"{value:,}"
+
+
+def form_fields(query: str) -> list[tuple[str, str]]:
+    """The fields of a form that waited for somebody to sign in, without any token that would carry it out."""
+    return [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name != "csrf"]

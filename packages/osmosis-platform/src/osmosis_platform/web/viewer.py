@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Form, Request
 from sqlalchemy import select
@@ -42,13 +43,18 @@ SETTINGS = (
 
 
 class SignInNeeded(PlatformError):
-    """A page that needs a signed-in person; answered with the way to the sign-in page."""
+    """A page that needs a signed-in person; answered with the way to the sign-in page.
+
+    `kept` are fields of a form that was sent: the sign-in page holds them and brings them back to `target`.
+    """
 
     status, code = 401, "SIGN_IN_REQUIRED"
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, kept: Mapping[str, str] | None = None) -> None:
         super().__init__("Sign in first.")
+        self.next = target
         self.target = f"/sign-in?next={quote(target, safe='/')}"
+        self.kept = urlencode(kept or {})
 
 
 @dataclass(frozen=True, slots=True)

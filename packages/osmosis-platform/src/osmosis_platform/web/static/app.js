@@ -37,6 +37,8 @@
     }
   });
 
+  document.querySelector("[data-go-on]")?.requestSubmit();
+
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !confirm(question)) event.preventDefault();
