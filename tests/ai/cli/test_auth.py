@@ -116,7 +116,7 @@ def test_browser_login_needs_a_person(osmosis, ours, mode):
         assert ran.error["code"] == "INTERACTIVE_REQUIRED"
 
 
-def _device(ours):
+def _device(ours, **more):
     ours.on(
         "POST",
         "/device/authorize",
@@ -127,16 +127,25 @@ def _device(ours):
             "expires_in": 900,
             "interval": 0,
         },
+        **more,
     )
 
 
 def test_device_login(osmosis, ours):
-    _device(ours)
+    signal = {
+        "headers": {
+            "X-Osmosis-Version-Status": "deprecated",
+            "X-Osmosis-Version-Message": "Close to its end.",
+        }
+    }
+    _device(ours, **signal)
     ours.on("POST", "/device/token", {"error": "authorization_pending"}, status=400)
     ours.on("POST", "/device/token", {"token": "device-token", **VERIFIED})
-    ours.on("GET", "/verify", VERIFIED)
+    ours.on("GET", "/verify", VERIFIED, **signal)
     ran = osmosis("auth", "login")
     assert ran.code == 0, ran.err
+    assert ran.err.count("Close to its end.") == 1
+    assert ours.requests[-1].headers["authorization"] == "Bearer device-token"
     assert "Login Successful" in ran.out
     assert "ABCD-1234" in ran.err
     assert ours.requests[1].json == {"device_code": "dc"}

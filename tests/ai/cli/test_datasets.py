@@ -148,7 +148,12 @@ def test_preview(osmosis, workspace, platform, preview, status, rows, returned, 
     assert (message or "") in data.get("message", "")
     assert ("message" in data) is (message is not None)
     assert set(data["dataset"]) == KEYS
-    assert f"Rows: {returned} of 6" in osmosis("dataset", "preview", "arith", "--rows", "2", "--plain").out
+    plain = osmosis("dataset", "preview", "arith", "--rows", "2", "--plain").out.splitlines()
+    assert plain[:2] == ["Dataset: arith", f"Rows: {returned} of 6"]
+    shown = [] if rows is None else rows if isinstance(rows, list) else [rows]
+    assert [line for line in plain if line.startswith("Row ")] == [
+        f"Row {number}: {json.dumps(row)}" for number, row in enumerate(shown, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -316,13 +321,22 @@ def test_a_refused_upload_is_final_and_aborted(osmosis, file, platform, no_waiti
     assert platform.calls().count("PUT /put") == 1
 
 
-def test_completing_gives_up_after_five_tries_without_aborting(osmosis, file, platform, no_waiting):
+@pytest.mark.parametrize(
+    ("status", "tries", "code"),
+    [
+        (500, 5, "PLATFORM_ERROR"),
+        (429, 5, "PLATFORM_ERROR"),
+        (400, 1, "PLATFORM_ERROR"),
+        (401, 1, "AUTH_REQUIRED"),
+    ],
+)
+def test_completing_gives_up_without_aborting(osmosis, file, platform, no_waiting, status, tries, code):
     platform.on("POST", "/datasets", simple(platform))
     platform.on("PUT", "/put")
-    platform.on("POST", "/datasets/ds-000001/complete", {"error": "later"}, status=500)
+    platform.on("POST", "/datasets/ds-000001/complete", {"error": "later"}, status=status)
     ran = osmosis("dataset", "upload", "data/arith.jsonl", "--yes", "--json")
-    assert (ran.error["code"], ran.error["details"]["dataset_id"]) == ("PLATFORM_ERROR", "ds-000001")
-    assert platform.calls().count("POST /datasets/ds-000001/complete") == 5
+    assert (ran.error["code"], ran.error["details"]["dataset_id"]) == (code, "ds-000001")
+    assert platform.calls().count("POST /datasets/ds-000001/complete") == tries
     assert "POST /datasets/ds-000001/abort" not in platform.calls()
 
 

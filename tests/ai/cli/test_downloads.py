@@ -103,6 +103,7 @@ def test_selection_is_sent_as_it_is(osmosis, workspace, platform, run):
         (["--rows", "1, 2"], "--rows must use syntax"),
         (["--rows", "a"], "--rows must use syntax"),
         (["--rows", "9-3"], "start exceeds end"),
+        (["--rows", "٣"], "--rows must use syntax"),
     ],
 )
 def test_bad_selections_ask_nobody(osmosis, workspace, platform, arguments, fragment):

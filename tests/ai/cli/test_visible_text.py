@@ -73,6 +73,16 @@ def test_an_empty_list_says_what_to_do_next(osmosis, workspace, platform, comman
     assert osmosis(*command.split(), "--plain").out == ""
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_an_empty_table_that_would_break_words_is_left_out(
+    osmosis, workspace, platform, monkeypatch, columns
+):
+    monkeypatch.setenv("COLUMNS", columns)
+    platform.page("/benchmark-runs", "benchmark_runs", [])
+    title, hint = osmosis("benchmark", "runs", "list").out.splitlines()
+    assert (title, hint.startswith("No benchmark runs yet.")) == ("Benchmark Runs", True)
+
+
 def test_an_empty_log_says_so(osmosis, workspace, platform):
     platform.on("GET", "/eval-runs/x/logs", {"logs": [], "next_cursor": None})
     assert "Nothing has been logged yet." in osmosis("eval", "logs", "x").out

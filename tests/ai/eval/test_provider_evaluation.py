@@ -53,5 +53,6 @@ async def test_a_wrong_key_ends_the_run_before_any_row(start_worker, platform, i
     assert await worker.exit_status() == 4
     reason = platform.failure["reason"]
     assert "'openai/some-model' cannot be used" in reason
+    assert ".." not in reason
     assert "wrong-key-456" not in reason
     assert platform.attempts == {}

@@ -91,10 +91,10 @@ def _browser_login(url: str, *, force: bool) -> OperationResult:
         _hand_over(code)
         with status("Waiting for confirmation..."):
             answer = wait_for_token(client, code)
-    token = answer.get("token")
-    if not isinstance(token, str) or not token:
-        raise PlatformError("The platform confirmed the login but sent no token.")
-    with PlatformClient(url, Token(token, "credentials"), on_signal=warn) as client:
+        token = answer.get("token")
+        if not isinstance(token, str) or not token:
+            raise PlatformError("The platform confirmed the login but sent no token.")
+        client.token = Token(token, "credentials")
         account = verify(client)
     return _save(url, token, account, "device", force=force)
 

@@ -7,7 +7,7 @@ from osmosis_ai.cli import serializers
 from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.messages import status
-from osmosis_ai.cli.output.results import Block, Column, DetailResult, ListResult
+from osmosis_ai.cli.output.results import Column, DetailResult, ListResult
 from osmosis_ai.cli.workspace import open_workspace
 
 _DATASETS = Listing(
@@ -70,11 +70,11 @@ def preview_dataset(name: str, count: int) -> DetailResult:
         processing = found.get("status") in {"uploading", "pending", "processing"}
         data["message"] = "The dataset is still processing." if processing else "No preview available."
         return DetailResult(data, lines, title="Preview", hints=[data["message"]])
-    blocks = [
-        Block(f"Row {number}", [json.dumps(row, ensure_ascii=False)])
+    lines += [
+        (f"Row {number}", json.dumps(row, ensure_ascii=False))
         for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1)
     ]
-    return DetailResult(data, lines, title="Preview", blocks=blocks)
+    return DetailResult(data, lines, title="Preview")
 
 
 def _fetch(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,8 @@ from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.errors import PlatformError
 
 _COMPLETE_WAITS_S = (1.0, 2.0, 4.0, 8.0)
+# Who asked was refused, not what was asked.
+_OF_THE_CLIENT = frozenset({"AUTH_REQUIRED", "UPGRADE_REQUIRED"})
 
 
 def upload_dataset(file: str, *, overwrite: bool, yes: bool) -> OperationResult:
@@ -83,7 +85,7 @@ def complete(
             if final or wait is None:
                 raise PlatformError(
                     f"The file was sent but the upload could not be completed: {error.message}",
-                    code=error.code,
+                    code=error.code if error.code in _OF_THE_CLIENT else None,
                     details={**error.details, "dataset_id": dataset_id},
                 ) from error
         time.sleep(wait)

@@ -22,7 +22,7 @@ from osmosis_ai.cli.output.visible import visible
 _FILE_WIDTH = 200
 _NARROW = 60
 _LONGEST_WORD = 24  # longer ones (addresses, hashes) may break
-_CELL_PADDING = 2
+_CELL_PADDING = 3  # two of the cell, one of the line between columns
 _STATUS_STYLES = {
     "success": "green",
     "noop": "dim",
@@ -57,7 +57,7 @@ def _text(content: str, style: str = "") -> Text:
 
 def _list(console: Console, page: ListResult) -> None:
     items = page.items if page.items_for_people is None else page.items_for_people
-    if items and _too_narrow(console.width, page, items):
+    if _too_narrow(console.width, page, items):
         _items(console, page, items)
     else:
         _table(console, page, items)
@@ -101,7 +101,7 @@ def _too_narrow(width: int, page: ListResult, items: list[Item]) -> bool:
     """Whether a table of this width would have to break words."""
     if width < _NARROW:
         return True
-    needed = 0
+    needed = 1
     for column in page.columns:
         words = column.title.split() + [word for item in items for word in column.cell(item).split()]
         needed += min(_LONGEST_WORD, max((len(word) for word in words), default=0)) + _CELL_PADDING

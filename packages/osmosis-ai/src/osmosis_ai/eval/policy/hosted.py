@@ -56,7 +56,7 @@ class HostedPolicy:
             await hold(lambda: self._post(PROBE), limit_s=min(PROBE_HOLD_SEC, self._hold_s))
         except ChatError as error:
             raise PolicyUnusableError(
-                f"model {self.model!r} cannot be used: {error.message}. Check [experiment].model_path and that the "
+                f"model {self.model!r} cannot be used: {error.message.rstrip('.')}. Check [experiment].model_path and that the "
                 "model is deployed."
             ) from error
 

@@ -45,7 +45,7 @@ class ProviderPolicy:
             await self._call(dict(PROBE), "preflight", min(PROBE_HOLD_SEC, self._hold_s))
         except ChatError as error:
             raise PolicyUnusableError(
-                f"model {self.model!r} cannot be used: {error.message}. Check [experiment].model_path and that "
+                f"model {self.model!r} cannot be used: {error.message.rstrip('.')}. Check [experiment].model_path and that "
                 "[secrets].required lists the provider's API key."
             ) from error
         except ModuleNotFoundError as error:
