@@ -100,3 +100,23 @@ async def test_a_trajectory_is_taken_when_it_is_whole_and_of_this_rollout(tmp_pa
     (tmp_path / "outside.json").write_bytes(document)
     file.symlink_to(tmp_path / "outside.json")
     assert await wait_for_trajectory(tmp_path, "r", wait_s=0) is None
+
+
+@pytest.mark.parametrize(
+    ("document", "taken"),
+    [
+        ({"extra": {"osmosis": {"rollout_id": "r"}}, "session_id": "other"}, True),
+        ({"extra": {"osmosis": {"rollout_id": "other"}}, "session_id": "r"}, False),
+        ({"session_id": "r", "trajectory_id": "other/1"}, True),
+        ({"session_id": "other"}, False),
+        ({"trajectory_id": "r/1"}, True),
+        ({"trajectory_id": "other/1"}, False),
+        ({"trajectory_id": "other"}, True),
+        ({}, True),
+        ([], False),
+    ],
+)
+async def test_whose_trajectory_a_document_is(document, taken, tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "trajectory.json").write_text(json.dumps(document))
+    assert (await wait_for_trajectory(tmp_path, "r", wait_s=0) is not None) is taken

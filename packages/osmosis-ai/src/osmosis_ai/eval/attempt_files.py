@@ -55,10 +55,12 @@ def _read_trajectory(root: Path, rollout_id: str) -> bytes | None:
 
 
 def _owner(document: dict[str, object]) -> object:
+    """The rollout that the document says it is of; None when it does not say."""
     extra = document.get("extra")
     osmosis = extra.get("osmosis") if isinstance(extra, dict) else None
     named = osmosis.get("rollout_id") if isinstance(osmosis, dict) else None
-    return named or document.get("session_id")
+    rollout_id, slash, _ = str(document.get("trajectory_id") or "").partition("/")
+    return named or document.get("session_id") or (rollout_id if slash else None)
 
 
 def read_artifacts(root: Path, rollout_id: str) -> Iterator[tuple[str, bytes]]:
