@@ -52,6 +52,7 @@ def test_every_value_of_an_experiment(client: httpx.Client, workshop: Any, room:
         ),
         ("POST", "environment-secrets", {"name": "A", "value": "ODD", "scope": "user"}),
         ("DELETE", "environment-secrets", {"name": "ODD", "scope": "user"}),
+        ("POST", "device/authorize", {"deviceName": "ODD"}),
         ("POST", "quickstart", {"organizationId": "ODD", "intent": "train"}),
         ("POST", "eval-runs", {"ODD": 1}),
         ("POST", "eval-runs", {"env_config": {"A": "ODD"}}),
@@ -70,6 +71,15 @@ def test_every_other_place(
         if odd == HALF_PAIR and path != "datasets":
             assert answer.status_code == 400
             assert answer.json()["code"] in ("VALIDATION", "INVALID_CONFIG")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["datasets/a%00/logs", "eval-runs/a%00", "models/base/a%00", "rollouts?branch=a%00", "datasets/%FF"],
+)
+def test_addresses(client: httpx.Client, town: Any, address: str) -> None:
+    answer = client.get(f"/api/cli/{address}", headers=town.ada.scoped())
+    assert answer.status_code in (200, 400, 404)
 
 
 @pytest.mark.parametrize(

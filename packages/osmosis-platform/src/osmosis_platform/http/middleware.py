@@ -9,6 +9,7 @@ import uuid
 from typing import cast
 from urllib.parse import quote, unquote
 
+from sqlalchemy.exc import DataError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -75,7 +76,7 @@ class RequestMiddleware:
             else:
                 await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            if status or not isinstance(error, UnicodeEncodeError):
+            if status or not _is_odd_text(error):
                 log.exception("request %s: %s %s failed", request_id, scope["method"], raw_path(scope))
             if status:
                 raise
@@ -110,12 +111,17 @@ def keep_encoded_slashes(scope: Scope) -> None:
         scope["path"] = ENCODED_SLASH.join(unquote(part.decode("latin-1")) for part in parts)
 
 
+def _is_odd_text(error: Exception) -> bool:
+    """Whether a database or an answer refused text. It can only come from the request: JSON and addresses can write anything."""
+    nul_for_postgres = isinstance(error, DataError) and "NUL" in str(error.orig)
+    return isinstance(error, UnicodeEncodeError) or nul_for_postgres
+
+
 def _told(error: Exception, request_id: str) -> PlatformError:
     """What the caller hears of an unexpected error: what can be acted on, everything else is in the log."""
-    if isinstance(error, UnicodeEncodeError):
-        # JSON can write half of a surrogate pair, which no database, file or answer takes. It can only come from the request.
+    if _is_odd_text(error):
         return InvalidInput(
-            r"The request holds text that is no Unicode: half of a surrogate pair, such as \ud800."
+            r"The request holds text that cannot be kept: a NUL character, or half of a surrogate pair such as \ud800."
         )
     if is_disk_full(error):
         return PlatformError(

@@ -164,7 +164,7 @@ class GitHost:
             out = run_git("cat-file", "blob", f"{sha}:{path}", cwd=self.path(full_name))
         except GitError:
             return None
-        return out[:limit].decode("utf-8", "replace")
+        return out[:limit].decode("utf-8", "replace").replace("\0", "\ufffd")  # which Postgres cannot keep
 
     def export(self, full_name: str, sha: str, subpath: str, destination: Path) -> None:
         """Write the files below `subpath` at a commit into `destination` (created). Links that leave it are refused.

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
+from osmosis_platform.db.base import WholeNumber
 from osmosis_platform.runs.decimate import decimate
 from osmosis_platform.runs.models import RunMetric, RunMetricBlock
 from osmosis_platform.runs.upsert import insert_or_replace
@@ -105,7 +106,7 @@ def keys(session: Session, run_id: str) -> list[str]:
 def summaries(session: Session, run_id: str) -> list[Summary]:
     """Every metric of a run in numbers, by name."""
     blocks = RunMetricBlock
-    numbers = func.sum(blocks.count), func.sum(blocks.total), func.min(blocks.low), func.max(blocks.high)
+    numbers = _counts(), func.sum(blocks.total), func.min(blocks.low), func.max(blocks.high)
     query = select(blocks.key, *numbers).where(blocks.run_id == run_id).group_by(blocks.key)
     known = {key: tuple(rest) for key, *rest in session.execute(query)}
     return [_summary(session, run_id, key, known.get(key)) for key in keys(session, run_id)]
@@ -136,6 +137,11 @@ def series(
     return Series(points, means, len(found), _lead(session, run_id, key, first))
 
 
+def _counts() -> ColumnElement[int]:
+    # Postgres adds whole numbers up to decimals.
+    return func.sum(RunMetricBlock.count).cast(WholeNumber)
+
+
 def _lead(session: Session, run_id: str, key: str, first: int) -> list[float]:
     if first <= 0:
         return []
@@ -155,7 +161,7 @@ def _raw(session: Session, run_id: str, key: str, first: int, last: int) -> Iter
 def _count(session: Session, run_id: str, key: str, first: int, last: int) -> int | None:
     """About how many points a range has: those of every block that it touches."""
     return session.scalar(
-        select(func.sum(RunMetricBlock.count)).where(
+        select(_counts()).where(
             RunMetricBlock.run_id == run_id,
             RunMetricBlock.key == key,
             RunMetricBlock.block.between(first // BLOCK, last // BLOCK),
@@ -198,7 +204,7 @@ def _joined_blocks(run_id: str, key: str, start: int, end: int, size: int) -> Se
     blocks, part = RunMetricBlock, RunMetricBlock.block // size
     sums = select(
         part.label("part"),
-        func.sum(blocks.count).label("count"),
+        _counts().label("count"),
         func.sum(blocks.total).label("total"),
         func.min(blocks.low).label("low"),
         func.max(blocks.high).label("high"),
