@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from osmosis_ai.datasets.indexing import index_file
 from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.runs.models import Run, RunAttempt
@@ -81,8 +84,8 @@ def test_rows_are_paired_and_those_that_changed_most_come_first(
     assert (pair["low"], pair["high"]) == pytest.approx((-0.5 / 7 - half, -0.5 / 7 + half))
     assert (pair["p_value"], pair["method"], pair["verdict"]) == (1.0, "sign_flip_exact", "unclear")
     assert [row["row_index"] for row in found["rows"]] == [1, 4, 6, 0, 2, 3, 5, 7]
-    assert found["rows"][0] == {"row_index": 1, "values": [0.5, 1.0], "differences": [0.5]}
-    assert found["rows"][-1] == {"row_index": 7, "values": [0.5, None], "differences": [None]}
+    assert found["rows"][0] == {"row_index": 1, "values": [0.5, 1.0], "differences": [0.5], "prompt": None}
+    assert found["rows"][-1] == {"row_index": 7, "values": [0.5, None], "differences": [None], "prompt": None}
     assert [row["name"] for row in found["settings"]] == ["evaluation.temperature"]
     by = {
         show: client.json(f"/acme/compare/evaluation?run={a}&run={b}&show={show}")
@@ -113,6 +116,38 @@ def test_a_real_difference_is_told_and_adjusted_for_how_many_are_compared(
     assert [pair["adjusted_p_value"] for pair in found["pairs"]] == pytest.approx([4 / 2**9, 2 / 2**5])
     assert [pair["verdict"] for pair in found["pairs"]] == ["better", "unclear"]
     assert [row["row_index"] for row in found["rows"]][:6] == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_address_names_the_baseline_and_rows_show_their_prompt(
+    browser: Any, evaluation: Any, platform: Platform, workshop: Any, tmp_path: Path
+) -> None:
+    source = tmp_path / "long.jsonl"
+    prompts = ["short", "two\n  lines", "a word " * 100, "<b>bold</b>"]
+    source.write_text("".join(json.dumps({"user_prompt": p, "ground_truth": "1"}) + "\n" for p in prompts))
+    index_file(source, tmp_path / "long.parquet")
+    file = workshop.dataset_id
+    with platform.database.write() as session:
+        rows = platform.blobs.put_file(tmp_path / "long.parquet").sha256
+        session.get_one(Dataset, file).rows_sha256 = rows
+    a = evaluation("first", file, {row: [0.0] for row in range(5)})
+    b = evaluation("second", file, {row: [1.0] for row in range(5)})
+    address = f"/acme/compare/evaluation?run={a}&run={b}"
+    client = browser("max")
+    found = client.json(f"{address}&baseline=second")
+    assert [run["name"] for run in found["runs"]] == ["second", "first"]
+    assert found["rows"][0]["differences"] == [-1.0]
+    shown = {row["row_index"]: row["prompt"] for row in found["rows"]}
+    cut = shown.pop(2)
+    assert shown == {0: "short", 1: "two lines", 3: "<b>bold</b>", 4: None}  # the file has four rows
+    assert cut.startswith("a word a word")
+    assert cut.endswith("…")
+    assert len(cut) <= 161
+    page = client.get(f"{address}&baseline={b}").text
+    assert "&lt;b&gt;bold" in page
+    assert re.search(rf'href="[^"]*run={a}&amp;run={b}[^"]*">Make baseline', page)
+    assert client.client.get(f"{address}&baseline=nobody").status_code == 404
+    platform.blobs.path(rows).unlink()
+    assert client.json(address)["rows"][0]["prompt"] is None
 
 
 def test_what_cannot_be_compared(browser: Any, dataset: Any, evaluation: Any) -> None:

@@ -64,7 +64,9 @@ class RowReader:
         found = {index: row_from_cells(index, cells) for index, cells in self.cells(wanted).items()}
         return [found[i] for i in wanted]
 
-    def cells(self, indices: Iterable[int]) -> dict[int, dict[str, str | None]]:
+    def cells(
+        self, indices: Iterable[int], columns: Sequence[str] = COLUMNS
+    ) -> dict[int, dict[str, str | None]]:
         """The cells of the rows at `indices` as they were uploaded, by index and column. Raises IndexError for an index outside."""
         pending = sorted(set(indices))
         for index in pending:
@@ -76,7 +78,7 @@ class RowReader:
             here = [i for i in pending if first <= i < after]
             if not here:
                 continue
-            table = self._file.read_row_group(group, columns=["row_index", *COLUMNS])
+            table = self._file.read_row_group(group, columns=["row_index", *columns])
             for cells in table.take([i - first for i in here]).to_pylist():
                 found[cells.pop("row_index")] = cells
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from osmosis_ai.datasets.rows import COLUMNS
 # Somebody waits for the answer: of larger files the beginning is looked at (decoded bytes).
 SCANNED_BYTES = 256 * 1024**2
 SHOWN_CHARACTERS = 2000
+PROMPT_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,25 @@ def rows_at(path: Path, offset: int, limit: int) -> Rows:
         )
     finally:
         reader.close()
+
+
+def prompts_of(path: Path, indices: Iterable[int]) -> dict[int, str]:
+    """The beginning of each row's prompt on one line, by row; rows that the file does not have are left out."""
+    reader = RowReader(path)
+    try:
+        known = [index for index in indices if index < len(reader)]
+        found = reader.cells(known, ("user_prompt", "system_prompt"))
+    finally:
+        reader.close()
+    return {
+        index: _beginning(row["user_prompt"] or row["system_prompt"] or "") for index, row in found.items()
+    }
+
+
+def _beginning(text: str) -> str:
+    line = " ".join(text[: 2 * PROMPT_CHARACTERS].split())
+    cut = len(line) > PROMPT_CHARACTERS or len(text) > 2 * PROMPT_CHARACTERS
+    return line[:PROMPT_CHARACTERS].rstrip() + "…" if cut else line
 
 
 def rows_with(path: Path, text: str, offset: int, limit: int) -> Rows:

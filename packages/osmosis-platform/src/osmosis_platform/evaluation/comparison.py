@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Float, Select, Subquery, and_, case, func, or_, select
@@ -22,6 +23,7 @@ from osmosis_ai.eval.paired import (
 )
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.runs.models import Run, RunAttempt
+from osmosis_platform.storage.store import BlobStore
 
 Measure = Literal["reward", "passed"]
 Show = Literal["changed", "better", "worse", "all"]
@@ -56,6 +58,17 @@ def same_rows(session: Session, runs: Sequence[Run]) -> bool:
     files = session.scalars(select(Dataset.source_sha256).where(Dataset.id.in_(ids - {None})).distinct())
     found = list(files)
     return None not in ids and len(found) == 1 and found[0] is not None
+
+
+def rows_file(session: Session, blobs: BlobStore, runs: Sequence[Run]) -> Path | None:
+    """The file with the rows of runs that used the same one; None once it is no longer stored."""
+    ids = [run.dataset_id for run in runs]
+    for sha256 in session.scalars(
+        select(Dataset.rows_sha256).where(Dataset.id.in_(ids), Dataset.rows_sha256.is_not(None))
+    ):
+        if sha256 is not None and blobs.exists(sha256):
+            return blobs.path(sha256)
+    return None
 
 
 def pairs(session: Session, runs: Sequence[Run], measure: Measure) -> list[Pair]:
