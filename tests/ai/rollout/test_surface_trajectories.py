@@ -97,6 +97,10 @@ def test_one_message(message: dict[str, Any], expected: dict[str, Any]) -> None:
         ({"name": "f", "arguments": '{"a": 1}'}, ("f", {"a": 1})),
         ({"name": "f", "arguments": "[1]"}, ("f", {"_raw": "[1]"})),
         ({"name": "f", "arguments": "{broken"}, ("f", {"_raw": "{broken"})),
+        *(
+            ({"name": "f", "arguments": deep}, ("f", {"_raw": deep}))
+            for deep in ('{"a": ' + levels * "[" + levels * "]" + "}" for levels in (200, 20_000))
+        ),
         ({"name": "f", "arguments": ""}, ("f", {})),
         ({"name": "f"}, ("f", {})),
         ({"arguments": "{}"}, ("unknown", {})),

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from osmosis_ai.rollout.trajectory.atif import Metrics, ToolCall
+from osmosis_ai.rollout.utils.strict_json import MAX_JSON_DEPTH, deeper_than
 
 _TIMESTAMP_KEYS = ("created_at", "timestamp", "completed_at")
 _DETAIL_KEYS = (
@@ -125,7 +126,8 @@ def _arguments(raw: Any) -> dict[str, Any]:
         parsed = json.loads(raw)
     except (ValueError, RecursionError):
         return {"_raw": raw}
-    return parsed if isinstance(parsed, dict) else {"_raw": raw}
+    # A model that writes brackets without end must not cost the whole document.
+    return parsed if isinstance(parsed, dict) and not deeper_than(parsed, MAX_JSON_DEPTH) else {"_raw": raw}
 
 
 def _first(usage: Mapping[str, Any], *keys: str) -> Any:

@@ -32,12 +32,13 @@ def decode_strict(raw: bytes) -> Any:
         raise _not_finite(raw) from None
     except ValueError as error:
         raise StrictJsonError(f"not JSON: {error}", kind="json_invalid") from None
-    if _deeper_than(value, MAX_JSON_DEPTH):
+    if deeper_than(value, MAX_JSON_DEPTH):
         raise _too_deep()
     return value
 
 
-def _deeper_than(value: Any, limit: int) -> bool:
+def deeper_than(value: Any, limit: int) -> bool:
+    """Whether lists and objects are nested more than ``limit`` levels deep."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
         level = [
