@@ -174,6 +174,34 @@ async def test_an_error_in_a_stream_is_an_event(http, listener):
             _ = [chunk async for chunk in stream]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("completion", "answered"),
+    [
+        ({"choices": [{"message": {"content": "half \ud83d"}}]}, True),
+        ({"choices": [{"message": {"content": "x"}, "logprobs": {"content": [float("nan")]}}]}, False),
+        ({"choices": [{"message": {"content": "x"}}], "usage": {"cost": float("inf")}}, False),
+        ({"choices": [{"message": {"content": object()}}]}, False),
+        ({"choices": []}, False),
+        ({"choices": None}, False),
+    ],
+)
+async def test_answers_of_policies_that_are_none(completion, answered, stream, http, store):
+    """What cannot be sent is the policy's fault: the rollout gets no score for it."""
+
+    class Policy:
+        async def complete(self, rollout_id, body):
+            return completion
+
+    endpoint = ChatEndpoint(Policy(), auth_tokens=["chat-key"], is_open=store.is_open)
+    async with CallbackListener(store, auth_token="callback-key", chat=endpoint) as listener:
+        answer = await ask(http, listener, stream=stream)
+    assert answer.status_code == (200 if stream or answered else 502)
+    assert ("half \\ud83d" in answer.text) is answered
+    assert ('"error"' in answer.text) is not answered
+    assert (endpoint.unanswered("r 1") is None) is answered
+
+
 async def test_a_long_answer_is_kept_alive(http, listener, monkeypatch):
     monkeypatch.setattr(chat_stream, "HEARTBEAT_SEC", 0.01)
     url = listener.chat_completions_url("r 1") + "/chat/completions"

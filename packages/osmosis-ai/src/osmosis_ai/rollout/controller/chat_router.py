@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from osmosis_ai.rollout.controller.chat import ChatError, ChatModel, is_client_retry
-from osmosis_ai.rollout.controller.chat_stream import ChatResponse, error_response
+from osmosis_ai.rollout.controller.chat_stream import ChatResponse, encode_completion, error_response
 from osmosis_ai.rollout.utils.identifiers import is_single_path_segment
 from osmosis_ai.rollout.utils.request_size import BodyTooLargeError, read_body
 from osmosis_ai.rollout.utils.strict_json import StrictJsonError, decode_strict
@@ -43,7 +43,7 @@ class ChatEndpoint:
         self._chat = chat
         self._tokens = tuple(auth_tokens)
         self._is_open = is_open
-        self._calls: defaultdict[str, set[asyncio.Task[dict[str, Any]]]] = defaultdict(set)
+        self._calls: defaultdict[str, set[asyncio.Task[bytes]]] = defaultdict(set)
         self._unanswered: defaultdict[str, dict[int, str]] = defaultdict(dict)
 
     @property
@@ -78,7 +78,7 @@ class ChatEndpoint:
         body.pop("stream_options", None)
         body.pop("n", None)
         is_client_retry.set(request.headers.get("x-stainless-retry-count", "0") != "0")
-        call = asyncio.create_task(self._complete(rollout_id, body))
+        call = asyncio.create_task(self._complete(rollout_id, body, stream=stream))
         calls = self._calls[rollout_id]
         calls.add(call)
         call.add_done_callback(calls.discard)
@@ -107,12 +107,10 @@ class ChatEndpoint:
             raise _refusal(404, f"rollout {rollout_id!r} is not open", code="rollout_closed")
         return rollout_id, body
 
-    async def _complete(self, rollout_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _complete(self, rollout_id: str, body: dict[str, Any], *, stream: bool) -> bytes:
         key = hash(json.dumps(body, sort_keys=True))
         try:
-            completion = await self._chat.complete(rollout_id, body)
-            if not completion.get("choices"):
-                raise ChatError("the policy returned no choices", infrastructure=True)
+            answer = encode_completion(await self._chat.complete(rollout_id, body), stream=stream)
         except ChatError as error:
             if error.infrastructure:
                 self._unanswered[rollout_id][key] = error.message
@@ -124,7 +122,7 @@ class ChatEndpoint:
             raise ChatError(message, status=500, infrastructure=True) from error
         if rollout_id in self._unanswered:
             self._unanswered[rollout_id].pop(key, None)
-        return completion
+        return answer
 
 
 class _Deferred(Response):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from osmosis_ai.rollout.controller.chat import ChatError
@@ -19,17 +19,29 @@ _STREAM_HEADERS = [
 ]
 
 
-def completion_chunks(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A ``chat.completion`` as ``chat.completion.chunk`` objects: whole delta, finish reason, usage.
+def encode_completion(completion: dict[str, Any], *, stream: bool) -> bytes:
+    """A ``chat.completion`` as the body of an answer: JSON, or the events of a stream without their end.
 
-    Raises :class:`ChatError` when there is no choice: an empty delta would be read as an empty answer of the model.
+    Raises :class:`ChatError` when it has no choice (an empty delta would be read as an empty answer of the model), or no
+    form in JSON, as NaN among the log-probabilities has none.
     """
+    if not completion.get("choices"):
+        raise ChatError("the policy returned no choices", infrastructure=True)
+    try:
+        if stream:
+            return b"".join(_event(chunk) for chunk in _chunks(completion))
+        return _json(completion)
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        raise ChatError(
+            f"the policy's answer is no chat completion: {type(error).__name__}: {error}", infrastructure=True
+        ) from error
+
+
+def _chunks(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The whole delta, the finish reason and the usage, as ``chat.completion.chunk`` objects."""
     base = {key: completion.get(key) for key in ("id", "created", "model")}
     base["object"] = "chat.completion.chunk"
-    choices = completion.get("choices") or []
-    if not choices:
-        raise ChatError("the policy returned no choices", infrastructure=True)
-    for choice in choices:
+    for choice in completion["choices"]:
         index = choice.get("index", 0)
         delta = {key: value for key, value in choice["message"].items() if value is not None}
         if delta.get("tool_calls"):
@@ -47,9 +59,9 @@ def completion_chunks(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class ChatResponse:
-    """An ASGI response that waits for ``call`` and cancels it when the client hangs up."""
+    """An ASGI response that waits for the encoded answer of ``call`` and cancels it when the client hangs up."""
 
-    def __init__(self, call: asyncio.Task[dict[str, Any]], *, stream: bool) -> None:
+    def __init__(self, call: asyncio.Task[bytes], *, stream: bool) -> None:
         self._call = call
         self._stream = stream
 
@@ -72,7 +84,7 @@ class ChatResponse:
         if not self._call.done():
             return
         try:
-            response = JSONResponse(_outcome(self._call))
+            response = Response(_outcome(self._call), media_type="application/json")
         except ChatError as error:
             response = error_response(error)
         await response(scope, receive, send)
@@ -89,19 +101,19 @@ class ChatResponse:
                 return
             await _write(send, b": ping\n\n")
         try:
-            events = b"".join(_event(chunk) for chunk in completion_chunks(_outcome(self._call)))
+            events = _outcome(self._call)
         except ChatError as error:
             events = b"event: error\n" + _event({"error": error.body()["error"]})
         await _write(send, events + b"data: [DONE]\n\n", more=False)
 
 
-def error_response(error: ChatError) -> JSONResponse:
+def error_response(error: ChatError) -> Response:
     """A refusal in the shape OpenAI clients read."""
     headers = {} if error.retry_after is None else {"Retry-After": f"{error.retry_after:g}"}
-    return JSONResponse(error.body(), status_code=error.status, headers=headers)
+    return Response(_json(error.body()), error.status, headers, "application/json")
 
 
-def _outcome(call: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+def _outcome(call: asyncio.Task[bytes]) -> bytes:
     if call.cancelled():
         raise ChatError(
             "the rollout is over", status=404, type="invalid_request_error", code="rollout_closed"
@@ -115,7 +127,12 @@ async def _until_disconnect(receive: Receive) -> None:
 
 
 def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + _json(data) + b"\n\n"
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    # In ASCII: half characters, which models do write, have no form in UTF-8.
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def _write(send: Send, body: bytes, *, more: bool = True) -> None:
