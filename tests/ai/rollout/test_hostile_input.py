@@ -59,6 +59,18 @@ async def cancel_itself(ctx: AgentWorkflowContext) -> Any:
     await task
 
 
+async def exit_process(ctx: AgentWorkflowContext) -> Any:
+    raise SystemExit(3)
+
+
+async def speechless(ctx: AgentWorkflowContext) -> Any:
+    class Speechless(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    raise Speechless
+
+
 async def deep_messages(ctx: AgentWorkflowContext) -> Any:
     return [{"role": "assistant", "content": nested(DEEP)}]
 
@@ -84,7 +96,10 @@ async def link_away(ctx: AgentWorkflowContext) -> Any:
 
 BEHAVIOURS = {
     behaviour.__name__: behaviour
-    for behaviour in (answer, swallow, cancel_itself, deep_messages, odd_telemetry, link_away)
+    for behaviour in (
+        *(answer, swallow, cancel_itself, exit_process, speechless),
+        *(deep_messages, odd_telemetry, link_away),
+    )
 }
 
 
@@ -319,6 +334,35 @@ async def test_a_workflow_that_cancels_itself_has_failed(
     completion = controller.body_of("/completion")
     assert (completion["status"], completion["err_category"]) == ("failure", "agent_error")
     assert {exchange.body["status"] for exchange in controller.requests} == {"failure"}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [("exit_process", "user code called SystemExit(3)"), ("speechless", "Speechless")],
+)
+@pytest.mark.parametrize("limit", [None, 60])
+async def test_what_a_workflow_raises_ends_its_own_rollout_only(
+    behaviour: str, said: str, limit: Any, http: Any, body: Any, controller: Any, wait_until: Any
+) -> None:
+    await http.post("/rollout", json={**body, "metadata": {"do": behaviour}, "agent_timeout_sec": limit})
+    await wait_until(lambda: len(controller.requests) == 2)
+    completion = controller.body_of("/completion")
+    assert (completion["err_message"], completion["err_category"]) == (said, "agent_error")
+
+
+async def test_a_workflow_that_cannot_even_be_made_ends_its_own_rollout_only(
+    serve: Any, body: Any, controller: Any, wait_until: Any
+) -> None:
+    class Exits(Agent):
+        def __init__(self, config: Any) -> None:
+            raise SystemExit(3)
+
+    server = create_rollout_server(backend=LocalBackend(workflow=Exits), configure_logging=False)
+    async with serve(server) as served, httpx.AsyncClient(base_url=served.url) as client:
+        await client.post("/rollout", json=body)
+        await wait_until(lambda: len(controller.requests) == 2)
+        assert (await client.get("/health")).json()["concurrency"]["running"] == 0
+    assert controller.body_of("/completion")["err_message"] == "Internal server error"
 
 
 async def test_samples_nested_too_deep_are_sent_without_messages(

@@ -102,7 +102,7 @@ async def execute_rollout(
         )
         with RolloutContext(request.chat_completions_url, llm_key, rollout_id, progress=progress):
             await backend.execute(execution, on_workflow_complete, on_grader_complete if graded else None)
-    except Exception:
+    except (Exception, SystemExit):
         logger.exception("Rollout %s failed outside of its workflow and grader", rollout_id)
         await reporter.crashed()
     if results:

@@ -22,6 +22,10 @@ class CancelledInsideError(RuntimeError):
     """User code let a cancellation of its own escape."""
 
 
+class ExitInsideError(RuntimeError):
+    """User code wanted to end the process, which it shares with other rollouts."""
+
+
 async def run_with_deadline[T](
     call: Callable[[], Coroutine[Any, Any, T]], *, budget_sec: float | None, message: str
 ) -> T:
@@ -34,11 +38,12 @@ async def run_with_deadline[T](
     Raises:
         DeadlineExceededError: with ``message``, when the budget is used up.
         CancelledInsideError: when the code ends as cancelled though nobody cancelled it.
+        ExitInsideError: when the code called ``sys.exit``.
     """
     if budget_sec is not None and budget_sec <= 0:
         raise DeadlineExceededError(message)
     try:
-        return await (call() if budget_sec is None else _run_within(call, budget_sec, message))
+        return await (_kept(call) if budget_sec is None else _run_within(call, budget_sec, message))
     except asyncio.CancelledError as error:
         current = asyncio.current_task()
         if current is not None and current.cancelling():
@@ -46,10 +51,17 @@ async def run_with_deadline[T](
         raise CancelledInsideError("user code was cancelled by something of its own") from error
 
 
+async def _kept[T](call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    try:
+        return await call()
+    except SystemExit as error:  # would end the event loop
+        raise ExitInsideError(f"user code called {error!r}") from error
+
+
 async def _run_within[T](call: Callable[[], Coroutine[Any, Any, T]], budget_sec: float, message: str) -> T:
     started = time.monotonic()
     # Begun at once: code that never waits, like most graders, needs no turn of the event loop.
-    task = asyncio.Task(call(), loop=asyncio.get_running_loop(), eager_start=True)
+    task = asyncio.Task(_kept(call), loop=asyncio.get_running_loop(), eager_start=True)
     if not task.done():
         try:
             await asyncio.wait({task}, timeout=budget_sec)

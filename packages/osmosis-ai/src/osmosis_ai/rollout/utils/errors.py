@@ -14,6 +14,14 @@ def categorize_exception(error: BaseException) -> RolloutErrorCategory:
     return RolloutErrorCategory.AGENT_ERROR
 
 
+def message_of(error: BaseException) -> str:
+    """``str()`` of an exception; the name of its type where user code makes that fail."""
+    try:
+        return str(error)
+    except Exception:
+        return type(error).__name__
+
+
 def describe_exception(error: BaseException) -> str:
     """What an exception says, for people: one line for a refused value, with its name where the text alone says nothing."""
     if isinstance(error, ValidationError):
@@ -23,4 +31,4 @@ def describe_exception(error: BaseException) -> str:
         )
     if isinstance(error, KeyError):
         return f"KeyError: {error}"
-    return str(error) or type(error).__name__
+    return message_of(error) or type(error).__name__

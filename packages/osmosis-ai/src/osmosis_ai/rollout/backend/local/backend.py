@@ -22,7 +22,7 @@ from osmosis_ai.rollout.types.output import coerce_output
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.utils.concurrency import ConcurrencyLimiter
 from osmosis_ai.rollout.utils.deadline import run_with_deadline
-from osmosis_ai.rollout.utils.errors import categorize_exception
+from osmosis_ai.rollout.utils.errors import categorize_exception, message_of
 from osmosis_ai.rollout.utils.file_artifacts import create_rollout_artifacts_dir, default_artifact_root
 from osmosis_ai.rollout.utils.imports import resolve_object
 from osmosis_ai.rollout.utils.rewards import validate_sample_has_reward
@@ -160,7 +160,7 @@ def _failure(error: Exception, *, sample: RolloutSample | None = None) -> Execut
     return ExecutionResult(
         status=RolloutStatus.FAILURE,
         sample=sample,
-        err_message=str(error),
+        err_message=message_of(error),
         err_category=categorize_exception(error),
     )
 
