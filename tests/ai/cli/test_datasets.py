@@ -389,6 +389,7 @@ def test_download(osmosis, workspace, platform):
     [
         ('attachment; filename="sums.csv"', "sums.csv"),
         ("attachment; filename*=UTF-8''s%C3%BCms.jsonl", "süms.jsonl"),
+        ('attachment; filename="sums.txt"', "sums.txt"),
         ('attachment; filename="../../x"', "x.parquet"),
         ('attachment; filename=".."', "dataset.parquet"),
         ("inline", "arith.parquet"),

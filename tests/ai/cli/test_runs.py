@@ -42,7 +42,7 @@ TRAIN_DETAIL = {
     "model": {"id": "m-1", "name": "Qwen/Qwen3"},
     "dataset": {"id": "ds-1", "name": "train"},
     "rollout": {"id": "ro-1", "name": "mul"},
-    "config": {"model_path": "Qwen/Qwen3", "training": {"lr": 4e-05, "x": None}},
+    "config": {"model_path": "Qwen/Qwen3", "training": {"lr": 4e-05, "x": None, "y": False}},
     "entrypoint": "main.py",
     "branch": "main",
     "commit_sha": "0123456789abcdef",
@@ -197,7 +197,7 @@ def test_train_info(osmosis, workspace, platform, context):
     assert "Status: Finished\nProgress: 10 / 10 steps\n" in text
     assert "Duration: 2m 5s\n" in text
     assert "Examples Processed: 6,400\n" in text
-    assert "Config: training.lr=4e-05\n" in text
+    assert "Config: training.lr=4e-05, training.y=false\n" in text
     assert "Commit: 0123456\n" in text
     assert "Secrets: OPENAI_API_KEY (personal, overrides workspace)\n" in text
     assert "Checkpoint: brave-otter-10 step 10 [uploaded]" in text

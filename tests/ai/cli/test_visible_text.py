@@ -107,6 +107,7 @@ def test_where_a_table_would_break_words_there_are_lines(osmosis, workspace, pla
     assert "Status: [completed]" in lines
     assert "Rollout: multiply-local-openai" in lines
     assert max(map(len, lines)) <= int(columns)
+    assert lines[-2:] == ["", "Details: osmosis train info <name>"]
     monkeypatch.setenv("COLUMNS", "160")
     assert "Name: " not in osmosis("train", "list").out
 

@@ -117,6 +117,7 @@ def test_templates_and_scaffolds(osmosis, bare_workspace):
         {"name": "multiply-local-openai"},
         {"name": "multiply-local-strands"},
     ]
+    assert osmosis("template", "list").out.endswith("osmosis template apply <name>\n")
     document = osmosis("--json", "template", "apply", "multiply-local-openai").json
     assert document["operation"] == "template.apply"
     assert document["resource"]["destinations"][0] == str(bare_workspace / "rollouts/multiply-local-openai")

@@ -30,7 +30,7 @@ def find_base_model(client: "PlatformClient", name: str) -> dict[str, Any] | Non
         raise
 
 
-def base_model_detail(found: dict[str, Any], context: dict[str, Any]) -> DetailResult:
+def base_model_detail(name: str, found: dict[str, Any], context: dict[str, Any]) -> DetailResult:
     """One base model; prices only where the platform has them."""
     shown = serializers.base_model(found) | serializers.pick(found, _FACTS)
     shown |= {key: found[key] for key in _PRICES.values() if formats.is_number(found.get(key))}
@@ -55,5 +55,5 @@ def base_model_detail(found: dict[str, Any], context: dict[str, Any]) -> DetailR
         rows,
         title="Base Model",
         hints=[f"View: {url}"] if url else [],
-        next_text=[f'Evaluate or train it: model_path = "{shown["model_name"]}" in a config'],
+        next_text=[f'Evaluate or train it: model_path = "{shown["model_name"] or name}" in a config'],
     )

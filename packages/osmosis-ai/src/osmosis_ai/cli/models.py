@@ -103,7 +103,7 @@ def model_info(name: str) -> DetailResult:
             base = find_base_model(client, name) if error.status_code == 404 else None
             if base is None:
                 raise
-            return base_model_detail(base, workspace.context)
+            return base_model_detail(name, base, workspace.context)
     shown = serializers.lora_model(found)
     shown |= serializers.pick(found, ["hf_upload_status", "hf_url", "uploaded_by", "inference_model"])
     url = found.get("platform_url")

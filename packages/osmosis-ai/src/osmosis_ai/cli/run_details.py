@@ -32,8 +32,11 @@ def configuration_block(answer: dict[str, Any]) -> Block:
 
 
 def configuration_values(config: dict[str, Any] | None) -> str:
-    """``section.key=value`` of a config, separated by commas."""
-    return ", ".join(f"{key}={value}" for key, value in flat_config(config or {}).items())
+    """``section.key=value`` of a config, separated by commas; true and false as in TOML."""
+    return ", ".join(
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in flat_config(config or {}).items()
+    )
 
 
 def secret_scopes_text(scopes: dict[str, str] | None) -> str:

@@ -10,7 +10,13 @@ from osmosis_ai.templates.starters import STARTERS, apply_starter
 def list_starters() -> ListResult:
     """The names of the starters; works offline and anywhere."""
     items = [{"name": name} for name in sorted(STARTERS)]
-    return ListResult(items, [Column("Name", lambda item: item["name"])], len(items), title="Templates")
+    return ListResult(
+        items,
+        [Column("Name", lambda item: item["name"])],
+        len(items),
+        title="Templates",
+        next_text=["Copy one into this workspace: osmosis template apply <name>"],
+    )
 
 
 def apply_template(name: str, *, force: bool) -> OperationResult:

@@ -66,7 +66,7 @@ def fetch_dataset(
 
     def place(headers: Mapping[str, str]) -> Path:
         announced = _announced_name(headers) if free_name else None
-        final = target.with_name(_with_extension(announced, found, addresses.url)) if announced else target
+        final = target.with_name(_announced(announced, found, addresses.url)) if announced else target
         if final.exists() and not overwrite:
             raise CLIError(
                 f"File already exists: {final}. Use --overwrite to replace it.", details={"path": str(final)}
@@ -136,6 +136,12 @@ def _with_extension(name: str, found: dict[str, Any], url: str) -> str:
         fallback = f".{found['file_format']}" if found.get("file_format") else ""
         base += suffix if suffix in _EXTENSIONS else fallback
     return base
+
+
+def _announced(name: str, found: dict[str, Any], url: str) -> str:
+    """The name as the store gives it; only without any extension it gets one. A dataset's own name may have dots in it."""
+    base = PurePosixPath(name.replace("\\", "/")).name.strip()
+    return base if PurePosixPath(base).suffix else _with_extension(name, found, url)
 
 
 def _announced_name(headers: Mapping[str, str]) -> str | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -361,4 +362,12 @@ def _lines(
         lines.append(f"Go on with the same command and --name {folder.name}")
     elif failed:
         lines.append(f"Run the failed ones again: --name {folder.name} --retry-failed")
+    else:
+        lines.append(f"Show it on the platform: osmosis eval upload {_upload_name(folder)}")
     return lines
+
+
+def _upload_name(folder: "RunFolder") -> str:
+    """How `osmosis eval upload` finds the evaluation: by name in the usual place, else by its folder."""
+    usual = folder.path.parts[-3:-1] == (".osmosis", "evals")
+    return folder.name if usual else shlex.quote(str(folder.path))

@@ -91,6 +91,8 @@ def _items(console: Console, page: ListResult, items: list[Item]) -> None:
         console.print()
         for column in page.columns:
             console.print(_label_and_value(column.title, column.cell(item)))
+    if items:
+        console.print()
 
 
 def _label_and_value(label: str, value: str) -> Text:
