@@ -8,6 +8,8 @@ from sqlalchemy.exc import OperationalError
 
 from osmosis_platform.errors import PlatformError
 
+_POSTGRES_DISK_FULL = "53100"
+
 
 class RunFailed(PlatformError):
     """The run cannot go on, and trying again would change nothing; `error_type` is a stable word for the cause."""
@@ -25,7 +27,9 @@ def is_disk_full(error: BaseException) -> bool:
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if isinstance(seen, OperationalError) and "full" in str(seen.orig):
+        if isinstance(seen, OperationalError) and (
+            "full" in str(seen.orig) or getattr(seen.orig, "sqlstate", None) == _POSTGRES_DISK_FULL
+        ):
             return True
         seen = seen.__cause__ or seen.__context__
     return False
