@@ -112,6 +112,12 @@ def test_where_a_table_would_break_words_there_are_lines(osmosis, workspace, pla
     assert "Name: " not in osmosis("train", "list").out
 
 
+@pytest.mark.parametrize("columns", ["0", "wide", ""])
+def test_a_width_that_is_none_does_not_hide_the_output(osmosis, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert "multiply-local-openai" in osmosis("template", "list").out
+
+
 def test_details_on_a_narrow_terminal_are_lines(osmosis, workspace, platform, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     platform.on(

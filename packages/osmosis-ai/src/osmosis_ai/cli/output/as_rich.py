@@ -1,6 +1,7 @@
 """Rich mode: tables and colours for people; lines instead of tables where the terminal is narrow."""
 
 import os
+import shutil
 import sys
 
 from rich import box
@@ -35,9 +36,7 @@ _STATUS_STYLES = {
 
 def print_result(result: Result) -> None:
     """Print a result on standard output. Cells are text, never markup and never control characters."""
-    # A file or a pipe has no width; the usual guess of 80 columns would break words in tables.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _FILE_WIDTH
-    console = Console(file=sys.stdout, width=width, highlight=False)
+    console = Console(file=sys.stdout, width=_width(), highlight=False)
     match result:
         case ListResult():
             _list(console, result)
@@ -49,6 +48,15 @@ def print_result(result: Result) -> None:
             _detail(console, result)
         case OperationResult():
             _operation(console, result)
+
+
+def _width() -> int:
+    """Columns of the terminal. A file or a pipe has none; the usual guess of 80 would break words in tables."""
+    given = os.environ.get("COLUMNS", "")
+    known = sys.stdout.isatty() or (
+        given.isdecimal() and int(given) > 0
+    )  # 0 is what some wrappers set without a terminal
+    return shutil.get_terminal_size().columns if known else _FILE_WIDTH
 
 
 def _text(content: str, style: str = "") -> Text:
