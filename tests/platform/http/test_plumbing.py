@@ -10,6 +10,7 @@ import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
+from sqlalchemy.exc import OperationalError
 
 from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform
@@ -28,6 +29,10 @@ def probe(platform: Platform) -> Iterator[httpx.Client]:
     @router.get("/api/probe/fail")
     def fail() -> None:
         raise RuntimeError("the-inner-text")
+
+    @router.get("/api/probe/database")
+    def database() -> None:
+        raise OperationalError("SELECT", {}, OSError("connection refused"))
 
     @router.post("/api/probe/body")
     def body(body: Body) -> dict[str, int]:
@@ -79,6 +84,15 @@ def test_unexpected_error_tells_the_log_but_not_the_caller(
     assert "the-inner-text" not in answer.text
     assert "the-inner-text" in caplog.text
     assert "req-7" in caplog.text
+
+
+def test_a_database_that_does_not_answer_is_told(
+    probe: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = probe.get("/api/probe/database")
+    assert (answer.status_code, answer.json()["code"]) == (503, "DATABASE_UNAVAILABLE")
+    assert answer.headers["x-request-id"] in answer.json()["error"]
+    assert "connection refused" in caplog.text
 
 
 def test_nobody_writes_lines_into_the_log(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,13 +9,13 @@ import uuid
 from typing import cast
 from urllib.parse import quote, unquote
 
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from osmosis_platform.compute.failures import is_disk_full
-from osmosis_platform.errors import InvalidInput, PlatformError
+from osmosis_platform.errors import InvalidInput, PlatformError, Unavailable
 from osmosis_platform.http.errors import error_response
 from osmosis_platform.http.versions import VersionPolicy
 
@@ -128,6 +128,12 @@ def _told(error: Exception, request_id: str) -> PlatformError:
             "The platform's disk is full, so nothing was stored. Make room on it and try again.",
             code="DISK_FULL",
             status=507,
+        )
+    if isinstance(error, OperationalError):
+        return Unavailable(
+            "The platform's database does not answer. Try again in a moment; "
+            f"if it stays so, the platform's log says why, under request id {request_id}.",
+            code="DATABASE_UNAVAILABLE",
         )
     return PlatformError(
         f"Something went wrong on the platform. Its log says what, under request id {request_id}.",
