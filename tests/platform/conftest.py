@@ -58,7 +58,7 @@ POSTGRES = os.environ.get("TEST_POSTGRES_URL")
 
 
 @contextmanager
-def new_database(template: str | None = None) -> Iterator[str | None]:
+def new_database(template: str | None = None, options: str = "") -> Iterator[str | None]:
     """The address of a database that is dropped afterwards, a copy of `template`; None where tests run on SQLite."""
     if POSTGRES is None:
         yield None
@@ -66,7 +66,7 @@ def new_database(template: str | None = None) -> Iterator[str | None]:
     server = make_engine(POSTGRES).execution_options(isolation_level="AUTOCOMMIT", read_only=True)
     name, source = f"test_{uuid.uuid4().hex}", make_url(template).database if template else "template0"
     with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {source}"))
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {source} {options}"))
     try:
         yield make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
     finally:
@@ -80,6 +80,15 @@ def empty_database(tmp_path: Path) -> Iterator[str]:
     """The address of a database without tables."""
     with new_database() as url:
         yield url or f"sqlite:///{tmp_path / 'db.sqlite3'}"
+
+
+@pytest.fixture
+def database_of_bytes() -> Iterator[str]:
+    """The address of a Postgres database that knows no characters."""
+    with new_database(options="ENCODING 'SQL_ASCII' LOCALE 'C'") as url:
+        if url is None:
+            pytest.skip("about Postgres")
+        yield url
 
 
 @pytest.fixture

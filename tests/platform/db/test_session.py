@@ -13,6 +13,9 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import AccessToken, User
 from osmosis_platform.context import Platform
+from osmosis_platform.db.migrate import migrate
+from osmosis_platform.db.session import Database
+from osmosis_platform.errors import CannotStart
 
 
 def count(session: Session) -> int:
@@ -68,6 +71,13 @@ def test_read_then_write_never_fails_for_a_writer_in_between(platform: Platform)
     assert errors == []
     with platform.database.read() as session:
         assert count(session) == 40
+
+
+def test_a_database_without_unicode_is_refused(database_of_bytes: str) -> None:
+    database = Database(database_of_bytes)
+    with pytest.raises(CannotStart, match="ENCODING 'UTF8'"):
+        migrate(database)
+    database.close()
 
 
 def test_foreign_keys_hold(platform: Platform) -> None:

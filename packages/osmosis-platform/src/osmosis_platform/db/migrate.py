@@ -19,7 +19,7 @@ FOLDER = Path(str(resources.files("osmosis_platform.db") / "migrations"))
 
 
 def migrate(database: Database) -> None:
-    """Create or upgrade the schema in one transaction; raises CannotStart for a database of a newer version or out of reach."""
+    """Create or upgrade the schema in one transaction; raises CannotStart for a database of a newer version, out of reach or without Unicode."""
     _reach(database)
     config = configuration()
     script = ScriptDirectory.from_config(config)
@@ -34,15 +34,22 @@ def migrate(database: Database) -> None:
 def _reach(database: Database) -> None:
     if database.engine.dialect.name == "sqlite":
         return
+    address = database.engine.url.render_as_string(hide_password=True)
     try:
-        database.engine.connect().close()
+        with database.engine.connect() as connection:
+            encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
     except OperationalError as error:
-        address = database.engine.url.render_as_string(hide_password=True)
         reason = " ".join(str(error.orig).split())
         raise CannotStart(
             f"The database {address} (OSMOSIS_DATABASE_URL) cannot be used: {reason}",
             code="DATABASE_UNREACHABLE",
         ) from None
+    if encoding != "UTF8":
+        raise CannotStart(
+            f"The database {address} (OSMOSIS_DATABASE_URL) does not keep text as UTF-8. Make another one with: "
+            "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0",
+            code="DATABASE_ENCODING",
+        )
 
 
 def configuration() -> Config:

@@ -28,7 +28,12 @@ def make_engine(url: str) -> Engine:
     on_sqlite = address.get_backend_name() == "sqlite"
     try:
         engine = create_engine(
-            address, pool_pre_ping=not on_sqlite, pool_size=10, max_overflow=50, hide_parameters=True
+            address,
+            pool_pre_ping=not on_sqlite,
+            pool_size=10,
+            max_overflow=50,
+            hide_parameters=True,
+            connect_args={} if on_sqlite else {"client_encoding": "utf8"},
         )
     except ModuleNotFoundError as error:
         raise CannotStart(
