@@ -148,6 +148,7 @@ def test_a_key_of_another_table_is_pointed_to_its_table(workspace_dir, write_con
         ("..", "main.py", "not a valid rollout name"),
         ("outside", "main.py", "under rollouts/"),
         ("calc", "../other/main.py", "entrypoint must resolve under rollouts/calc/"),
+        ("calc", "../other/main.py", "entrypoint must resolve under rollouts/<rollout>/"),
         ("calc", "/etc/passwd", "entrypoint must resolve under rollouts/calc/"),
         ("calc", "nothing.py", "Entrypoint file not found"),
     ],

@@ -59,7 +59,8 @@ def locate_entrypoint(rollout: str, entrypoint: str, workspace_dir: Path) -> Pat
     file = (folder / entrypoint).resolve()
     if not entrypoint.strip() or not file.is_relative_to(folder) or file == folder:
         raise ConfigError(
-            f"[experiment].entrypoint: entrypoint must resolve under rollouts/{rollout}/, got {entrypoint!r}.",
+            f"[experiment].entrypoint: entrypoint must resolve under rollouts/<rollout>/, got {entrypoint!r}. Here the "
+            f"entrypoint must resolve under rollouts/{rollout}/.",
             details={"field": "experiment.entrypoint"},
         )
     if not file.is_file() or file.suffix != ".py":
