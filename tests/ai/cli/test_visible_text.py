@@ -62,6 +62,7 @@ def test_more_logs_are_reached_by_the_cursor_not_by_all(osmosis, workspace, plat
         ("train list", "/training-runs", "training_runs", "osmosis train submit configs/training/"),
         ("eval list", "/eval-runs", "eval_runs", "osmosis eval submit configs/eval/"),
         ("rollout list", "/rollouts", "rollouts", "osmosis rollout init <name>"),
+        ("rollout list --branch mine", "/rollouts", "rollouts", "git push -u origin mine"),
         ("secret list", "/environment-secrets", "environment_secrets", "osmosis secret set <name>"),
         ("model list --type base", "/models/base", "models", "model_path"),
         ("model list --type lora", "/models/lora", "models", "osmosis train submit"),

@@ -1,5 +1,6 @@
 """Starting rollouts and listing those that the platform knows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ def new_rollout(name: str, *, force: bool) -> OperationResult:
 
 def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResult:
     """The rollouts of a branch as the platform synced them."""
-    return _ROLLOUTS.list(limit, everything, {"branch": branch})
+    listing = _ROLLOUTS
+    if branch is not None:
+        nothing = f"The platform has no rollouts of the branch '{branch}'. Push it with: git push -u origin {branch}"
+        listing = replace(_ROLLOUTS, when_empty=nothing)
+    return listing.list(limit, everything, {"branch": branch})
 
 
 def _serialize(rollout: dict[str, Any]) -> dict[str, Any]:
