@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+from osmosis_ai.datasets.large_pages import Chunk, PageError, can_stream, cells, chunk_pages, read_chunks
 from osmosis_ai.datasets.problems import Fault, Problem
 from osmosis_ai.datasets.row_rules import TEXT_COLUMNS
 from osmosis_ai.datasets.scan import CellSink, Progress, Scan
@@ -13,6 +15,10 @@ from osmosis_ai.datasets.scan import CellSink, Progress, Scan
 BATCH_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 2048
 READ_BUFFER = 1024 * 1024
+# pyarrow holds up to three pages of a column at once: larger ones are read by `large_pages`, or refused.
+LARGE_PAGE = 4 * 1024 * 1024
+LARGEST_PAGE = 48 * 1024 * 1024
+LARGE_PAGES_MEMORY = 112 * 1024 * 1024
 
 
 def scan_parquet(
@@ -24,16 +30,21 @@ def scan_parquet(
 
     try:
         # Without these settings a whole row group, which may be the whole file, is read at once.
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER) as file:
+        with (
+            path.open("rb") as raw,
+            pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER) as file,
+        ):
             problem = _schema_problem(file.schema_arrow)
             if problem is not None:
                 scan.fail(problem)
                 return
             if scan.learn_columns(list(file.schema_arrow.names)):
-                _check_rows(file, path.stat().st_size, scan, sink, progress)
-    except (pa.ArrowException, OSError) as error:
+                _check_rows(file, raw, scan, sink, progress)
+    except (pa.ArrowException, OSError, PageError) as error:
         reason = " ".join(str(error).split())  # some of Arrow's texts end with a newline
         scan.fail(Problem(f"Invalid parquet file: {reason}", fatal=True))
+    except UnicodeDecodeError:  # cells are read with care, names are not
+        scan.fail(Problem("Invalid parquet file: a column has a name that is not UTF-8", fatal=True))
 
 
 def _schema_problem(schema: Any) -> Problem | None:
@@ -73,37 +84,82 @@ def _is_text(kind: Any) -> bool:
     )
 
 
-def _check_rows(file: Any, size: int, scan: Scan, sink: CellSink | None, progress: Progress | None) -> None:
+def _check_rows(
+    file: Any, raw: BinaryIO, scan: Scan, sink: CellSink | None, progress: Progress | None
+) -> None:
+    names = [name for name in (*TEXT_COLUMNS, "metadata") if name in file.schema_arrow.names]
+    size, total = os.fstat(raw.fileno()).st_size, max(file.metadata.num_rows, 1)
+    for group, chunks in enumerate(read_chunks(raw, set(names))):
+        for row in _group_rows(file, raw, group, chunks, names):
+            scan.rows += 1
+            if isinstance(row, Fault):
+                scan.fail_row(row, "Row", scan.rows)
+            elif (fault := scan.rules.fault(row)) is not None:
+                scan.fail_row(fault, "Row", scan.rows)
+            elif sink is not None:
+                sink({k: str(v) if type(v) is int else v for k, v in row.items()})
+            if progress is not None and scan.rows % BATCH_ROWS == 0:
+                progress(size * scan.rows // total)
+
+
+def _group_rows(
+    file: Any, raw: BinaryIO, group: int, chunks: list[Chunk], names: list[str]
+) -> Iterator[dict[str, Any] | Fault]:
+    """The rows of a row group; columns with large pages are read beside the others."""
+    large = _large_columns(file, raw, group, chunks)
+    rows = _batch_rows(file, group, [name for name in names if name not in large])
+    if not large:
+        yield from rows
+        return
+    for row in rows:
+        here = {name: next(column) for name, column in large.items()}
+        fault = next((found for found in (row, *here.values()) if isinstance(found, Fault)), None)
+        yield fault or {**cast("dict[str, Any]", row), **here}
+
+
+def _large_columns(
+    file: Any, raw: BinaryIO, group: int, chunks: list[Chunk]
+) -> dict[str, Iterator[str | Fault | None]]:
+    """The cells of the columns that pyarrow must not read. Raises PageError for what cannot be read here either."""
+    found = []
+    rows = file.metadata.row_group(group).num_rows
+    for chunk in chunks:
+        largest = max((page.full_size for page in chunk_pages(raw, chunk)), default=0)
+        if largest <= LARGE_PAGE:
+            continue
+        column = (
+            file.schema.column(file.schema.names.index(chunk.column)) if "." not in chunk.column else None
+        )
+        if column is not None and can_stream(chunk, column):
+            if chunk.values != rows:
+                raise PageError(f"column {chunk.column}: {chunk.values} values in {rows} rows")
+            found.append((chunk, column))
+        elif largest > LARGEST_PAGE:
+            raise PageError(
+                f"column {chunk.column}: a page has {largest} bytes, at most {LARGEST_PAGE} can be checked when the column "
+                "is nested or compressed like this; write the file with smaller pages (pyarrow: write_batch_size=32)"
+            )
+    return {
+        chunk.column: cells(raw, chunk, column, LARGE_PAGES_MEMORY // len(found)) for chunk, column in found
+    }
+
+
+def _batch_rows(file: Any, group: int, names: list[str]) -> Iterator[dict[str, Any] | Fault]:
+    """Rows of some columns, read in batches, with fewer rows in a batch where they are large."""
     import pyarrow as pa
 
-    names = [name for name in (*TEXT_COLUMNS, "metadata") if name in file.schema_arrow.names]
-    total = max(file.metadata.num_rows, 1)
-    number = 0
-    has_maps = "map<" in str(file.schema_arrow)
-    for batch in _batches(file, names):
-        for cells in _rows(batch, {"maps_as_pydicts": "strict"} if has_maps else {}):
-            number += 1
-            scan.rows += 1
-            if isinstance(cells, Fault):
-                scan.fail_row(cells, "Row", number)
-            elif (fault := scan.rules.fault(cells)) is not None:
-                scan.fail_row(fault, "Row", number)
-            elif sink is not None:
-                sink({k: str(v) if type(v) is int else v for k, v in cells.items()})
+    about = file.metadata.row_group(group)
+    if not names:
+        yield from ({} for _ in range(about.num_rows))
+        return
+    options = {"maps_as_pydicts": "strict"} if "map<" in str(file.schema_arrow) else {}
+    rows = int(BATCH_BYTES / max(about.total_byte_size / max(about.num_rows, 1), 1))
+    for batch in file.iter_batches(
+        batch_size=min(max(rows, 1), BATCH_ROWS), row_groups=[group], columns=names, use_threads=False
+    ):
+        yield from _rows(batch, options)
         del batch
         pa.default_memory_pool().release_unused()  # it keeps what the largest page needed
-        if progress is not None:
-            progress(size * number // total)
-
-
-def _batches(file: Any, names: list[str]) -> Iterator[Any]:
-    """Batches of rows, fewer of them where rows are large."""
-    for group in range(file.num_row_groups):
-        about = file.metadata.row_group(group)
-        rows = int(BATCH_BYTES / max(about.total_byte_size / max(about.num_rows, 1), 1))
-        yield from file.iter_batches(
-            batch_size=min(max(rows, 1), BATCH_ROWS), row_groups=[group], columns=names, use_threads=False
-        )
 
 
 def _rows(batch: Any, options: dict[str, str]) -> list[dict[str, Any] | Fault]:
