@@ -36,7 +36,7 @@ def size(count: Any) -> str:
     if not isinstance(count, int | float):
         return MISSING
     number, unit = float(count), 0
-    while number >= 1024 and unit < len(_UNITS) - 1:
+    while round(number, 1) >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1
     return f"{count:.0f} B" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
 
@@ -79,7 +79,7 @@ def duration(seconds: float | None) -> str:
     """``12.5s``, ``2m 5s``, ``3h 4m``, ``1d 2h``."""
     if seconds is None:
         return MISSING
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
     for step, large, small, part in ((86400, "d", "h", 3600), (3600, "h", "m", 60), (60, "m", "s", 1)):
