@@ -19,7 +19,7 @@ from osmosis_platform.accounts.models import User
 from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.evaluation.results import refresh_results
-from osmosis_platform.runs import series, trajectories
+from osmosis_platform.runs import blocks, series, trajectories
 from osmosis_platform.runs.decimate import decimate
 from osmosis_platform.runs.models import Run, RunAttempt, RunMetric
 from osmosis_platform.workspaces.models import Membership, Workspace
@@ -87,7 +87,7 @@ def _seed(platform: Platform, points: int, rows: int) -> tuple[str, str, str]:
                 for step in steps
             ]
             session.execute(insert(RunMetric), values)
-            series.refresh_blocks(session, training.id, [(KEY, step) for step in steps[:: series.BLOCK]])
+            blocks.refresh_blocks(session, training.id, [(KEY, step) for step in steps[:: blocks.BLOCK]])
     for start in range(0, rows, CHUNK):
         with platform.database.write() as session:
             attempts = [

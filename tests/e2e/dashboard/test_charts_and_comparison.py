@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import insert
 
 from osmosis_platform.db.types import utc_now
+from osmosis_platform.runs.blocks import BLOCK, refresh_blocks
 from osmosis_platform.runs.models import RunMetric
-from osmosis_platform.runs.series import BLOCK, refresh_blocks
 
 REWARD = '.chart[data-key="rollout/raw_reward"]'
 LONG_RUN = 20_000

@@ -12,7 +12,7 @@ from sqlalchemy import event, insert
 
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import utc_now
-from osmosis_platform.runs import charts, series
+from osmosis_platform.runs import blocks, charts, series
 from osmosis_platform.runs.events import apply_events
 from osmosis_platform.runs.models import Run, RunMetric
 from osmosis_platform.runs.wire import Events
@@ -43,8 +43,8 @@ def fill(platform: Platform, run_id: str) -> Callable[[list[float]], None]:
                 for step, value in enumerate(values)
             ]
             session.execute(insert(RunMetric), rows)
-            starts = range(0, len(values), series.BLOCK)
-            series.refresh_blocks(session, run_id, [(KEY, step) for step in starts])
+            starts = range(0, len(values), blocks.BLOCK)
+            blocks.refresh_blocks(session, run_id, [(KEY, step) for step in starts])
 
     return fill
 
@@ -115,9 +115,10 @@ def test_a_part_of_it_is_finer_and_exact(
     if len(part) <= series.MAX_POINTS:
         assert [step for step, _, _ in found.points] == list(range(first, last + 1))
     # The values before it lead without a gap to the first mean or point.
-    blocks = last - first >= series.RAW
-    start = -(-first // series.BLOCK) * series.BLOCK if blocks else first
-    assert found.lead == values[max(0, start - series.LEAD) : start]
+    assert found.lead == values[max(0, first - series.LEAD) : first]
+    if found.means:
+        assert sum(count for _, _, count in found.means) == len(part) == found.total
+        assert sum(mean * count for _, mean, count in found.means) == pytest.approx(math.fsum(part))
 
 
 def test_events_keep_the_summaries_true_also_when_a_step_is_sent_again(

@@ -11,8 +11,8 @@ from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
 from osmosis_platform.evaluation.results import refresh_results_soon
 from osmosis_platform.runs.blobs import with_kept_blobs
+from osmosis_platform.runs.blocks import refresh_blocks
 from osmosis_platform.runs.models import LogLine, Run, RunArtifact, RunAttempt, RunMetric, RunSample
-from osmosis_platform.runs.series import refresh_blocks
 from osmosis_platform.runs.upsert import insert_missing, insert_or_replace
 from osmosis_platform.runs.wire import (
     AttemptEvent,

@@ -93,18 +93,22 @@ class RunMetric(Base):
 
 
 class RunMetricBlock(Base):
-    """What a metric did in a block of consecutive steps: number and sum of its values, the least and the greatest."""
+    """What a metric did in a block of consecutive steps: number and sum of its values, the least and the greatest, with their steps and
+    times (ms since 1970). See runs/blocks.py for the levels."""
 
     __tablename__ = "run_metric_blocks"
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
+    level: Mapped[int] = mapped_column(primary_key=True)
     block: Mapped[int] = mapped_column(primary_key=True)
     count: Mapped[int]
     total: Mapped[float]
     low: Mapped[float]
     low_step: Mapped[int]
+    low_at: Mapped[int]
     high: Mapped[float]
     high_step: Mapped[int]
+    high_at: Mapped[int]
 
 
 class RunAttempt(Base):
