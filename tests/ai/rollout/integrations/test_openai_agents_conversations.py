@@ -142,6 +142,26 @@ async def test_tool_that_fails_is_an_observation(policy: Any, roll: Any, call: A
     assert "error occurred" in outcome.agent_steps[0]["observation"]["results"][0]["content"]
 
 
+@function_tool
+async def leaves() -> str:
+    """Wants to end the process."""
+    sys.exit(3)
+
+
+class LeavingTool(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        await Runner.run(agent_for(tools=[leaves]), ctx.prompt, session=OsmosisMemorySession())
+
+
+async def test_tool_that_exits_fails_its_rollout_only(
+    policy: Any, roll: Any, call: Any, in_turn: Any
+) -> None:
+    policy.script = in_turn({"tool_calls": [call("leaves")]})
+    outcome = await roll(LeavingTool)
+    assert outcome.completion["err_message"] == "user code called SystemExit(3)"
+    assert outcome.completion["err_category"] == "agent_error"
+
+
 class HandedOver(AgentWorkflow):
     async def run(self, ctx: AgentWorkflowContext) -> None:
         expert = agent_for(name="expert", instructions="You are the expert.")

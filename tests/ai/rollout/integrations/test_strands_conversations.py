@@ -160,6 +160,26 @@ async def test_tool_that_fails_is_an_observation(policy: Any, roll: Any, call: A
     assert "out of order" in result["content"]
 
 
+@tool
+def leaves() -> str:
+    """Wants to end the process."""
+    sys.exit(3)
+
+
+class LeavingTool(AgentWorkflow):
+    async def run(self, ctx: AgentWorkflowContext) -> None:
+        await agent_for(ctx, tools=[leaves]).invoke_async()
+
+
+async def test_tool_that_exits_fails_its_rollout_only(
+    policy: Any, roll: Any, call: Any, in_turn: Any
+) -> None:
+    policy.script = in_turn({"tool_calls": [call("leaves")]})
+    outcome = await roll(LeavingTool)
+    assert outcome.completion["err_message"] == "user code called SystemExit(3)"
+    assert outcome.completion["err_category"] == "agent_error"
+
+
 class Nested(AgentWorkflow):
     async def run(self, ctx: AgentWorkflowContext) -> None:
         @tool

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from osmosis_ai.rollout.utils.exit_guard import without_exit
+
 logger = logging.getLogger(__name__)
 
 # Code that goes on this long after its cancellation is not waited for any longer.
@@ -20,10 +22,6 @@ class DeadlineExceededError(TimeoutError):
 
 class CancelledInsideError(RuntimeError):
     """User code let a cancellation of its own escape."""
-
-
-class ExitInsideError(RuntimeError):
-    """User code wanted to end the process, which it shares with other rollouts."""
 
 
 async def run_with_deadline[T](
@@ -43,7 +41,7 @@ async def run_with_deadline[T](
     if budget_sec is not None and budget_sec <= 0:
         raise DeadlineExceededError(message)
     try:
-        return await (_kept(call) if budget_sec is None else _run_within(call, budget_sec, message))
+        return await (without_exit(call) if budget_sec is None else _run_within(call, budget_sec, message))
     except asyncio.CancelledError as error:
         current = asyncio.current_task()
         if current is not None and current.cancelling():
@@ -51,17 +49,10 @@ async def run_with_deadline[T](
         raise CancelledInsideError("user code was cancelled by something of its own") from error
 
 
-async def _kept[T](call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    try:
-        return await call()
-    except SystemExit as error:  # would end the event loop
-        raise ExitInsideError(f"user code called {error!r}") from error
-
-
 async def _run_within[T](call: Callable[[], Coroutine[Any, Any, T]], budget_sec: float, message: str) -> T:
     started = time.monotonic()
     # Begun at once: code that never waits, like most graders, needs no turn of the event loop.
-    task = asyncio.Task(_kept(call), loop=asyncio.get_running_loop(), eager_start=True)
+    task = asyncio.Task(without_exit(call), loop=asyncio.get_running_loop(), eager_start=True)
     if not task.done():
         try:
             await asyncio.wait({task}, timeout=budget_sec)
