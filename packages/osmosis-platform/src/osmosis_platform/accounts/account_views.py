@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from osmosis_platform.accounts import service, sessions
+from osmosis_platform.accounts.agents import browser_name
 from osmosis_platform.accounts.models import BrowserSession, User
 from osmosis_platform.accounts.views import enter
 from osmosis_platform.audit.service import record
@@ -108,6 +109,7 @@ def _page(
                 "created_at": item.created_at.isoformat(),
                 "expires_at": item.expires_at.isoformat(),
                 "agent": item.agent,
+                "browser": browser_name(item.agent),
                 "current": item.id == person.session.id,
             }
             for item in found

@@ -22,7 +22,7 @@ from osmosis_platform.evaluation.models import resolve_eval_model
 from osmosis_platform.repositories.models import Repository
 from osmosis_platform.runs import own_secrets
 from osmosis_platform.runs.models import Run
-from osmosis_platform.secrets.service import resolve
+from osmosis_platform.secrets.service import mark_used, resolve
 from osmosis_platform.workspaces.models import Workspace
 
 
@@ -120,6 +120,8 @@ def _read(session: Session, platform: Platform, run: Run) -> RunPlan:
     given = own_secrets.values(session, platform.keys, run)
     stored = [name for name in run.secret_names if name not in given]
     resolved = resolve(session, platform.keys, run.workspace_id, run.creator_id, stored)
+    used = {name: label for name, (_value, label) in resolved.items()}
+    mark_used(session, run.workspace_id, run.creator_id, used)
     base = session.get(BaseModel, run.base_model_id) if run.base_model_id else None
     return RunPlan(
         run_id=run.id,

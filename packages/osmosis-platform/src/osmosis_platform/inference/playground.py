@@ -37,7 +37,7 @@ def playground_page(request: Request, platform: PlatformDep, viewer: ViewerDep, 
         names = [target.public for target, _ in targets(session, viewer.workspace_id)]
     data = {"models": names, "model": model, "serves": platform.settings.serve_models}
     path = f"/{viewer.workspace}/playground"
-    return render(request, "playground.html", data, viewer=viewer, room="models", path=path)
+    return render(request, "playground.html", data, viewer=viewer, room="playground", path=path)
 
 
 @router.post("/{workspace}/playground/chat")

@@ -44,7 +44,6 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
     """One run on its own page."""
     run = facts.run
     results = run.results or {}
-    interval = (results.get("confidence") or {}).get("score")
     graded = results.get("graded")
     return {
         **run_row(run, workspace, facts.dataset_name, facts.creator_name),
@@ -57,7 +56,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
         "duration_ms": duration_ms(run),
         "remaining_ms": remaining_ms(run),
         "examples_processed": run.examples_processed,
-        "reward_note": f"95 % interval {interval['low']:.2f} to {interval['high']:.2f}" if interval else "",
+        "reward_note": _interval_note(results),
         "pass_rate": results.get("pass_rate"),
         "pass_note": f"{results.get('passed', 0)} of {graded} graded" if graded else "",
         "results": results,
@@ -71,6 +70,18 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
         "started_at": run.started_at.isoformat() if run.started_at else None,
         "completed_at": run.completed_at.isoformat() if run.completed_at else None,
     }
+
+
+def _interval_note(results: dict[str, Any]) -> str:
+    """The interval of the mean reward. Where every reward lies between 0 and 1 it is cut to these: only values that such a mean cannot have
+    are taken away, so it covers the truth as often as before."""
+    interval = (results.get("confidence") or {}).get("score")
+    if not interval:
+        return ""
+    low, high, stats = interval["low"], interval["high"], results.get("reward_stats") or {}
+    if stats.get("min", -1) >= 0 and stats.get("max", 2) <= 1:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return f"95 % interval {low:.2f} to {high:.2f}"
 
 
 def _reward(run: Run) -> float | None:

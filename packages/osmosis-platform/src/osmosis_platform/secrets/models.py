@@ -27,3 +27,5 @@ class Secret(Identified, Base):
     creator_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
     updater_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"))
     updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
+    # When a run got it last.
+    last_used_at: Mapped[datetime | None]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import flag_modified
 
 from osmosis_platform.audit.service import record
+from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput, NotFound
 from osmosis_platform.secrets.keys import KeyRing, Sealed
 from osmosis_platform.secrets.models import Secret
@@ -134,6 +136,22 @@ def resolve(
         secret = stored[name]["workspace" if label == "workspace" else "user"]
         found[name] = (open_value(secret, keys).decode(), label)
     return found
+
+
+def mark_used(session: Session, workspace_id: str, user_id: str, labels: Mapping[str, Label]) -> None:
+    """Note that a run of this user got these secrets, from where the labels say."""
+    for name, label in labels.items():
+        scope: SecretScope = "workspace" if label == "workspace" else "user"
+        found = _find(session, workspace_id, user_id, scope, name)
+        if found is not None:
+            found.last_used_at = utc_now()
+            flag_modified(found, "updated_at")  # keeps its time: nobody changed the value
+
+
+def own_names(session: Session, workspace_id: str, user_id: str, names: Collection[str]) -> set[str]:
+    """Which of these names the user has a personal secret of."""
+    mine = list_query(workspace_id, user_id, "user").where(Secret.name.in_(names))
+    return {secret.name for secret in session.scalars(mine)}
 
 
 def seal_into(secret: Secret, keys: KeyRing, value: bytes) -> None:

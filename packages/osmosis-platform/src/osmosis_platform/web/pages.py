@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import json
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -83,6 +84,7 @@ def environment() -> Environment:
         percent=percent,
         count=count,
         form_fields=form_fields,
+        setting=setting,
         tone=tone,
     )
     env.globals["asset"] = asset
@@ -185,6 +187,13 @@ def percent(value: float | None) -> str:
 def count(value: int | None) -> str:
     """A whole number with thousands separators."""
     return "–" if value is None else f"{value:,}"
+
+
+def setting(value: object) -> str:
+    """A value of a config as the config writes it: `true`, `0.5`, `[1, 2]`; text without its quotes, a dash for none."""
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def form_fields(query: str) -> list[tuple[str, str]]:

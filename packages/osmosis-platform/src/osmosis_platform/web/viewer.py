@@ -28,6 +28,7 @@ ROOMS = (
     ("evaluation", "Evaluation runs"),
     ("training", "Training runs"),
     ("models", "Models"),
+    ("playground", "Playground"),
     ("git", "Git"),
     ("secrets", "Secrets"),
     ("settings", "Settings"),
@@ -135,7 +136,8 @@ def viewer(workspace: str, platform: PlatformDep, person: SignedInDep) -> Viewer
         found = membership.workspace
         logo = f"/{found.name}/logo?v={found.logo_sha256[:12]}" if found.logo_sha256 else None
         token = person.session.csrf_token
-        return Viewer(person.user, found.id, found.name, found.timezone, membership.role, token, logo)
+        rooms = ROOMS if platform.settings.serve_models else tuple(r for r in ROOMS if r[0] != "playground")
+        return Viewer(person.user, found.id, found.name, found.timezone, membership.role, token, logo, rooms)
 
 
 ViewerDep = Annotated[Viewer, Depends(viewer)]
