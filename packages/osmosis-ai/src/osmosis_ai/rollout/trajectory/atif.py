@@ -5,6 +5,7 @@ Unknown fields and non-finite numbers are refused in every object. The order of 
 
 import json
 from datetime import datetime
+from json.encoder import encode_basestring_ascii
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -225,23 +226,31 @@ def format_trajectory_json(document: dict[str, Any]) -> str:
     return _indented(document, "\n")
 
 
+_ARRAY = (list, tuple)
+_NUMBER = (int, float)
 _to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
 
 
 def _indented(value: Any, line_break: str) -> str:
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    if type(value) is int:
+        return str(value)
     inner = f"{line_break}  "
     if isinstance(value, dict) and value:
-        items = (f"{inner}{_key(key)}: {_indented(item, inner)}" for key, item in value.items())
+        items = [f"{inner}{_key(key)}: {_indented(item, inner)}" for key, item in value.items()]
         return f"{{{','.join(items)}{line_break}}}"
-    if isinstance(value, list | tuple) and not all(
-        isinstance(item, int | float) and not isinstance(item, bool) for item in value
+    if isinstance(value, _ARRAY) and not all(
+        isinstance(item, _NUMBER) and not isinstance(item, bool) for item in value
     ):
-        return f"[{','.join(inner + _indented(item, inner) for item in value)}{line_break}]"
+        return f"[{','.join([inner + _indented(item, inner) for item in value])}{line_break}]"
     return _to_json(value)
 
 
 def _key(key: Any) -> str:
-    return _to_json(key) if isinstance(key, str) else _to_json({key: None}).removesuffix(": null}")[1:]
+    if isinstance(key, str):
+        return encode_basestring_ascii(key)
+    return _to_json({key: None}).removesuffix(": null}")[1:]
 
 
 def _check_timestamp(text: str) -> None:

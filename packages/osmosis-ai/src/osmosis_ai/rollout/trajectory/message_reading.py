@@ -49,6 +49,8 @@ def timestamp_of(message: Mapping[str, Any]) -> str | None:
     candidates = [message.get(key) for key in _TIMESTAMP_KEYS]
     candidates.append(_as_mapping(message.get("extra")).get("timestamp"))
     for candidate in candidates:
+        if candidate is None:
+            continue
         try:
             if isinstance(candidate, int | float) and not isinstance(candidate, bool):
                 return datetime.fromtimestamp(candidate, UTC).isoformat()
@@ -72,6 +74,8 @@ def metrics_of(message: Mapping[str, Any]) -> Metrics | None:
     """The usage of the call behind an assistant message, or None when there is none or it makes no sense."""
     response = _as_mapping(_as_mapping(message.get("extra")).get("response"))
     usage = _as_mapping(message.get("usage")) or _as_mapping(response.get("usage"))
+    if not usage:
+        return None
     values: dict[str, Any] = {
         "prompt_tokens": _first(usage, "prompt_tokens", "input_tokens"),
         "completion_tokens": _first(usage, "completion_tokens", "output_tokens"),
@@ -135,6 +139,8 @@ def _first(usage: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
+    if value is None or isinstance(value, dict):
+        return value or {}
     # Client libraries hand out usage as pydantic objects, which users copy onto messages as they are.
     if isinstance(value, BaseModel):
         return value.model_dump()

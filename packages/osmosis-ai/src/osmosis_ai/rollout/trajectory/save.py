@@ -6,6 +6,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from osmosis_ai.rollout.types.json_safe import json_safe_mapping
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.utils.file_artifacts import default_artifact_root
 from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
+from osmosis_ai.rollout.utils.thread_batches import run_in_thread_batch
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +61,17 @@ async def save_trajectory(
         return
     try:
         # Long conversations take a while to convert; other rollouts share this event loop.
-        await asyncio.to_thread(
-            _save_document,
-            f"{folder}/{TRAJECTORY_FILENAME}",
-            result.sample,
-            report,
-            rollout_id=rollout_id,
-            request_label=request_label,
-            request_metadata=request_metadata,
-            request_extra_fields=request_extra_fields,
+        await run_in_thread_batch(
+            partial(
+                _save_document,
+                f"{folder}/{TRAJECTORY_FILENAME}",
+                result.sample,
+                report,
+                rollout_id=rollout_id,
+                request_label=request_label,
+                request_metadata=request_metadata,
+                request_extra_fields=request_extra_fields,
+            )
         )
     except Exception:
         logger.warning("Cannot save the trajectory of rollout %s", rollout_id, exc_info=True)

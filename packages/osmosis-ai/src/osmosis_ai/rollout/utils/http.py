@@ -14,6 +14,7 @@ from osmosis_ai.rollout.utils.plain_http import PlainHttpPool
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _BYTES_PER_SEC = 1_000_000
 
+_ENCODER = jsonlib.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 _client: httpx.AsyncClient | None = None
@@ -37,7 +38,7 @@ class CallbackClient(httpx.AsyncClient):
         self, url: httpx.URL | str, *, json: Any = None, headers: Any = None, **options: Any
     ) -> httpx.Response:
         """Post JSON. Raises :class:`ValueError` or :class:`TypeError` when the value has no JSON form."""
-        content = jsonlib.dumps(json, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        content = _ENCODER.encode(json).encode()
         timeout_sec = self._timeout_sec + len(content) / _BYTES_PER_SEC
         all_headers = {"Content-Type": "application/json", **(headers or {})}
         split = urlsplit(str(url))

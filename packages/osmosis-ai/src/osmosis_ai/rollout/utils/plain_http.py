@@ -7,7 +7,7 @@ does only what a callback needs: one POST with a body in memory, no redirects, n
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,11 @@ _MAX_HEAD_BYTES = 64 * 1024
 # Shorter than uvicorn's 5 s: a request must not meet a connection that the server is just closing.
 _KEEPALIVE_SEC = 2.0
 _MAX_AT_ONCE = 128
+_FRAMING = (b"transfer-encoding", b"content-length")
 _TARGET_CHARACTERS = "%/?:@!$&'()*+,;=-._~[]"
+
+# By lower-case name; those that came twice are joined.
+type _Headers = dict[bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -41,12 +45,10 @@ class PlainResponse(httpx.Response):
     Making all of it takes longer than the whole exchange, and an acknowledgement needs none of it.
     """
 
-    def __init__(
-        self, status_code: int, headers: list[tuple[bytes, bytes]], content: bytes, *, url: SplitResult
-    ) -> None:
+    def __init__(self, status_code: int, headers: _Headers, content: bytes, *, url: SplitResult) -> None:
         self.status_code = status_code
         self._read_content = content
-        self._made_of: tuple[list[tuple[bytes, bytes]], SplitResult] | None = (headers, url)
+        self._made_of: tuple[_Headers, SplitResult] | None = (headers, url)
 
     @property
     def content(self) -> bytes:
@@ -62,8 +64,9 @@ class PlainResponse(httpx.Response):
         if read is None:
             raise AttributeError(name)
         headers, url = read
+        plain = [item for item in headers.items() if item[0] not in _FRAMING]
         request = httpx.Request("POST", url.geturl())
-        super().__init__(self.status_code, headers=headers, content=self._read_content, request=request)
+        super().__init__(self.status_code, headers=plain, content=self._read_content, request=request)
         return getattr(self, name)
 
 
@@ -134,9 +137,7 @@ class PlainHttpPool:
         idle.append(connection)
 
 
-async def _exchange(
-    connection: _Connection, message: bytes
-) -> tuple[int, list[tuple[bytes, bytes]], bytes, bool]:
+async def _exchange(connection: _Connection, message: bytes) -> tuple[int, _Headers, bytes, bool]:
     """Status, headers and content of the answer, and whether the connection can take another request."""
     connection.writer.write(message)
     if connection.writer.transport.get_write_buffer_size():
@@ -151,9 +152,8 @@ async def _exchange(
         raise httpx.RemoteProtocolError(
             f"the answer breaks off or is not HTTP: {str(error) or type(error).__name__}"
         ) from error
-    kept = _value(headers, b"connection").lower() != b"close" and version == b"HTTP/1.1"
-    plain = [item for item in headers if item[0] not in (b"transfer-encoding", b"content-length")]
-    return status, plain, content, kept and delimited
+    kept = headers.get(b"connection", b"").lower() != b"close" and version == b"HTTP/1.1"
+    return status, headers, content, kept and delimited
 
 
 @lru_cache(maxsize=64)
@@ -170,36 +170,35 @@ def _encoded(url: SplitResult, headers: Mapping[str, str], content: bytes) -> by
         f"Content-Length: {len(content)}",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
-    if any(not line.isascii() or not line.isprintable() for line in lines):
+    text = "".join(lines)
+    if not text.isascii() or not text.isprintable():
         raise httpx.LocalProtocolError("a header or the host is not printable ASCII")
     return "\r\n".join([*lines, "", ""]).encode() + content
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[bytes, int, list[tuple[bytes, bytes]]]:
+async def _read_head(reader: asyncio.StreamReader) -> tuple[bytes, int, _Headers]:
     head = await reader.readuntil(b"\r\n\r\n")
     start, *lines = head[:-4].split(b"\r\n")
     version, status = start.split(b" ", 2)[:2]
     if not version.startswith(b"HTTP/1.") or len(status) != 3:
         raise ValueError(f"unexpected status line {start[:80]!r}")
-    headers = []
+    headers: _Headers = {}
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or not name.strip() or name != name.strip():
+        if not colon or not name or name != name.strip():
             raise ValueError(f"unexpected header line {line[:80]!r}")
-        headers.append((name.lower(), value.strip()))
+        name, value = name.lower(), value.strip()
+        headers[name] = b"%b, %b" % (headers[name], value) if name in headers else value
     return version, int(status), headers
 
 
-async def _read_content(
-    reader: asyncio.StreamReader, status: int, headers: Iterable[tuple[bytes, bytes]]
-) -> tuple[bytes, bool]:
+async def _read_content(reader: asyncio.StreamReader, status: int, headers: _Headers) -> tuple[bytes, bool]:
     """The body, and whether it had an end of its own rather than the end of the connection."""
     if status in (204, 304):
         return b"", True
-    if _value(headers, b"transfer-encoding"):
+    if headers.get(b"transfer-encoding"):
         return await _read_chunks(reader), True
-    length = _value(headers, b"content-length")
-    if length:
+    if length := headers.get(b"content-length"):
         return await reader.readexactly(_checked(int(length))), True
     content = bytearray()
     while chunk := await reader.read(_MAX_HEAD_BYTES):
@@ -222,7 +221,3 @@ def _checked(size: int) -> int:
     if not 0 <= size <= MAX_ANSWER_BYTES:
         raise ValueError(f"a body of {size} bytes; {MAX_ANSWER_BYTES} is the most")
     return size
-
-
-def _value(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
-    return next((value for name, value in headers if name == wanted), b"")
