@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from osmosis_platform.runs.models import Run, RunAttempt
+from osmosis_platform.settings import Settings
 
 
 def test_a_killed_eval_worker(site: Any, script: Any) -> None:
@@ -50,7 +51,7 @@ def test_a_killed_platform_takes_its_children_along_and_the_next_one_goes_on(
     settings, headers = platform.settings, workshop.town.ada.scoped()
     platform.close()
 
-    first, address = start_platform(settings.data_dir, settings.key_file, script)
+    first, address = start_platform(settings, script)
     try:
         body = workshop.body("tiny/model", evaluation_config={"n": 1, "limit": 4})
         run_id = httpx.post(
@@ -70,7 +71,7 @@ def test_a_killed_platform_takes_its_children_along_and_the_next_one_goes_on(
     wait(lambda: not alive(worker))
     wait(lambda: not processes_of(run_id))
 
-    second, address = start_platform(settings.data_dir, settings.key_file, script)
+    second, address = start_platform(settings, script)
     try:
         wait(lambda: (work / "lives").read_text() == "2")
         before = executed()
@@ -87,11 +88,12 @@ def test_a_killed_platform_takes_its_children_along_and_the_next_one_goes_on(
     again.close()
 
 
-def start_platform(data: Path, keys: Path, script: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, str(HOST), str(data), str(keys), str(script)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OSMOSIS_LEASE_SECONDS": "3"}
-    )
+def start_platform(settings: Settings, script: Path) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, str(HOST), str(settings.data_dir), str(settings.key_file), str(script)]
+    env = {**os.environ, "OSMOSIS_LEASE_SECONDS": "3"}
+    if settings.database_url is not None:
+        env["OSMOSIS_DATABASE_URL"] = settings.database_url
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     with process.stdout as output:
         address = output.readline().strip()
