@@ -21,6 +21,7 @@ def test_a_run_with_servers_and_a_key_is_accepted() -> None:
         "split_servers": "http://10.0.0.1:8001, https://gpu.example.com/pool",
         "split_key": "VLLM_KEY",
         "split_learners": 2,
+        "split_sharding": "fsdp",
         "split_tolerance": 0.01,
     }
     accepted = submit(advanced, ("VLLM_KEY",), sampling_config={"rollout_top_p": 0.9})
@@ -38,6 +39,8 @@ def test_a_run_with_servers_and_a_key_is_accepted() -> None:
         ({"split_servers": "http://a,http://a/"}, "advanced.split_servers", "names a server twice"),
         ({"split_key": "KEY"}, "advanced.split_key", "must be listed in secrets.required"),
         ({"split_learners": 0}, "advanced.split_learners", ">= 1"),
+        ({"split_sharding": "fsdp"}, "advanced.split_sharding", "set split_learners to 2 or more"),
+        ({"split_sharding": "ddp"}, "advanced.split_sharding", "fsdp"),
         ({"split_dialect": "vlm"}, "advanced.split_dialect", "did you mean 'vllm'"),
     ],
 )

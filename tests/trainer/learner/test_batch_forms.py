@@ -158,9 +158,9 @@ def test_out_of_memory_halves_the_budget_and_starts_over(make_learner, rows, gra
     learner = make_learner(form="padded")
     learner.forward_backward(rows, Objective())
     wanted = gradient(learner)
-    from osmosis_trainer.learner import step
+    from osmosis_trainer.learner import passes
 
-    honest, calls = step.token_logprobs, []
+    honest, calls = passes.token_logprobs, []
 
     def tight(model, batch, temperature):
         calls.append(batch.ids.numel())
@@ -168,7 +168,7 @@ def test_out_of_memory_halves_the_budget_and_starts_over(make_learner, rows, gra
             raise torch.OutOfMemoryError("out of memory")
         return honest(model, batch, temperature)
 
-    monkeypatch.setattr(step, "token_logprobs", tight)
+    monkeypatch.setattr(passes, "token_logprobs", tight)
     learner.forward_backward(rows, Objective())
     assert max(calls) > 300 >= calls[-1]
     assert relative(gradient(learner), wanted) <= 1e-6

@@ -10,7 +10,7 @@ import torch
 
 from osmosis_trainer.engines.local.opening import load_engine
 from osmosis_trainer.engines.protocol import Objective
-from osmosis_trainer.learner import step
+from osmosis_trainer.learner import passes
 from osmosis_trainer.learner.memory import OutOfMemoryError, is_out_of_memory
 from osmosis_trainer.learner.packs import make_packs
 from osmosis_trainer.settings import RunSettings
@@ -19,7 +19,7 @@ from osmosis_trainer.settings import RunSettings
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`limit(n)` lets passes of more than n tokens run out of memory; it returns the sizes that were tried."""
-    honest = step.token_logprobs
+    honest = passes.token_logprobs
 
     def set_limit(tokens: int) -> list[int]:
         tried: list[int] = []
@@ -30,7 +30,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return honest(model, batch, temperature)
 
-        monkeypatch.setattr(step, "token_logprobs", tight)
+        monkeypatch.setattr(passes, "token_logprobs", tight)
         return tried
 
     return set_limit

@@ -84,6 +84,7 @@ class AdvancedSection(_Section):
     split_key: str | None = None
     split_dialect: Literal["vllm", "sglang"] = "vllm"
     split_learners: Annotated[int, Field(ge=1, le=64)] = 1
+    split_sharding: Literal["none", "fsdp"] = "none"
     split_seeds: bool = True
     split_timeout_s: Seconds = 300.0
     split_wait_s: Seconds = 600.0
@@ -102,6 +103,7 @@ NEUTRAL = (
     "split_servers",
     "split_key",
     "split_learners",
+    "split_sharding",
     "split_timeout_s",
     "split_wait_s",
     "split_tolerance",

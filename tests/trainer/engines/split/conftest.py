@@ -23,11 +23,15 @@ LORA = {"lora_rank": 4, "lora_alpha": 8}
 class LearnerHere:
     """The verbs of `DurableLearner` over the learner of a local engine."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, device: str = "cpu") -> None:
+        self.device, self.rehearsed = device, list[int]()
         self.local = LocalEngine.load(base, LocalSettings(lora=LoraSettings(rank=4, alpha=8), threads=1))
 
     async def open(self) -> dict[str, Any]:
-        return {"dtype": "float32", "device": "cpu"}
+        return {"dtype": "float32", "device": self.device, "base_bytes": 0}
+
+    async def rehearse(self, row_tokens: int) -> None:
+        self.rehearsed.append(row_tokens)
 
     async def forward_backward(self, rows: Sequence[TrainingRow], objective: Objective) -> dict[str, float]:
         return await self.local.forward_backward(rows, objective)
@@ -93,9 +97,9 @@ async def open_split(base_folder: Path, tmp_path: Path) -> AsyncIterator[OpenSpl
     engines: list[SplitEngine] = []
 
     async def open_it(*servers: Any, **changes: Any) -> SplitEngine:
+        learner: Any = LearnerHere(base_folder, changes.pop("device", "cpu"))
         urls = ", ".join(server.url for server in servers)
         request = engine_request(base_folder, tmp_path / "work", urls, **changes)
-        learner: Any = LearnerHere(base_folder)
         engines.append(await assemble(request, learner, connect(request)))
         return engines[-1]
 

@@ -1,25 +1,34 @@
-"""Learner processes: the same numbers as one learner, state that fits any number of them, and a killed one replaced."""
+"""Learner processes: the same numbers as one learner, state that fits any number of them, and a killed one replaced.
+
+The processes of the fast tests hold a part of the base model each; with all of it in each the slow ones do the same.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
+import warnings
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from osmosis_trainer.engines.local import LocalEngine, LocalSettings, LoraSettings
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.engines.split.durable_learner import DurableLearner
 from osmosis_trainer.engines.split.learner_group import LearnerSettings
-from osmosis_trainer.engines.split.shares import split_rows
+from osmosis_trainer.engines.split.shares import split_places
 from osmosis_trainer.errors import ConfigError, NonFiniteLossError, StateError
+from osmosis_trainer.learner.memory import OutOfMemoryError
 
 LORA = LoraSettings(rank=4, alpha=8)
 # Sums of the same numbers in another order, in float32.
@@ -51,16 +60,23 @@ def local(base_folder: Path) -> LocalEngine:
     return LocalEngine.load(base_folder, LocalSettings(lora=LORA, threads=1))
 
 
-def settings(base: Path, processes: int, lora: LoraSettings = LORA) -> LearnerSettings:
-    return LearnerSettings(base, processes, lora, threads=1, token_budget=200, weight_decay=0.0)
+def settings(base: Path, processes: int, **changes: Any) -> LearnerSettings:
+    plain = LearnerSettings(base, processes, LORA, threads=1, token_budget=200, weight_decay=0.0)
+    return replace(plain, **changes)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DurableLearner]:
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["fsdp", pytest.param("none", marks=pytest.mark.slow)]
+)
+async def pair(
+    base_folder: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[DurableLearner]:
     """Two learner processes, for all tests: starting them is what takes long."""
     folder = tmp_path_factory.mktemp("pair")
-    learner = DurableLearner(settings(base_folder, 2), folder / "kept", lambda text: None)
-    assert await learner.open() == {"dtype": "float32", "device": "cpu"}
+    sharded = settings(base_folder, 2, sharding=request.param, recompute=request.param == "fsdp")
+    learner = DurableLearner(sharded, folder / "kept", lambda text: None)
+    described = await learner.open()
+    assert (described["dtype"], described["device"]) == ("float32", "cpu")
     await learner.save(folder / "first", {"policy_version": 0})
     yield learner
     await learner.close()
@@ -77,6 +93,16 @@ def adapter(folder: Path) -> dict[str, Any]:
     return weights
 
 
+def first_moments(folder: Path) -> torch.Tensor:
+    """After one step: the gradient of all parameters, times a constant."""
+    kept = torch.load(folder / "optimizer.pt")["state"]
+    return torch.cat([kept[key]["exp_avg"].flatten() for key in sorted(kept)])
+
+
+def relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((got - wanted).norm() / wanted.norm())
+
+
 def same_tensors(left: dict[str, Any], right: dict[str, Any]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
@@ -86,11 +112,16 @@ async def test_two_processes_learn_what_one_learner_learns(
 ) -> None:
     objectives = [Objective(), Objective("grpo", kl_coef=0.1), Objective("gspo", mismatch_cap=2.0)]
     for step, objective in enumerate(objectives):
-        rows = ragged_rows(step)
+        # A single group is one process's, and the other has nothing to compute.
+        rows = ragged_rows(step, groups=1 if step == 1 else 5)
         close(await pair.forward_backward(rows, objective), await local.forward_backward(rows, objective))
         mine = await pair.optim_step(1e-3, 1.0)
         theirs = await local.optim_step(lr=1e-3, max_grad_norm=1.0)
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=RELATIVE)
+        if not step:
+            await pair.save(tmp_path / "mine", {})
+            await local.save_state(tmp_path / "theirs")
+            assert relative_error(*map(first_moments, (tmp_path / "mine", tmp_path / "theirs"))) < RELATIVE
     await pair.export(tmp_path / "pair")
     await local.export_adapter(tmp_path / "local")
     weights, wanted = adapter(tmp_path / "pair"), adapter(tmp_path / "local")
@@ -147,12 +178,71 @@ async def test_what_keeps_a_process_from_starting_is_told(tmp_path: Path) -> Non
         await learner.open()
 
 
+async def test_each_process_holds_its_part_of_the_base_model(
+    pair: DurableLearner, local: LocalEngine, base_folder: Path, tmp_path: Path
+) -> None:
+    whole = local._train().base.num_parameters() * 4 - sum(
+        4 * p.numel() for p in local._train().parameters.values()
+    )
+    part = {"fsdp": 0.5, "none": 1.0}[pair.settings.sharding]
+    rows = ragged_rows(7)
+    await pair.rehearse(64)
+    assert pair.settings.token_budget == 200
+    for work in (
+        pair.forward_backward(rows, Objective(kl_coef=0.1)),
+        pair.optim_step(1e-2, 1.0),
+        pair.score(rows),
+    ):
+        await work
+        assert [held["base_bytes"] / whole for held in await pair.describe()] == pytest.approx(
+            [part] * 2, rel=0.01
+        )
+    # What is written is an adapter for anyone: PEFT, over a model that is whole.
+    await pair.export(tmp_path / "adapter")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers for what was renamed
+        plain = AutoModelForCausalLM.from_pretrained(base_folder)
+        theirs = PeftModel.from_pretrained(plain, tmp_path / "adapter")
+    row = rows[0]
+    with torch.no_grad():
+        logprobs = theirs(input_ids=torch.tensor([row.token_ids])).logits[0].log_softmax(-1)
+    wanted = [float(logprobs[i - 1, row.token_ids[i]]) for i in range(len(row.mask)) if row.mask[i]]
+    assert (await pair.score(rows))[0] == pytest.approx(wanted, abs=1e-5)
+    await local.close()
+
+
+@pytest.mark.slow
+async def test_processes_short_of_memory_are_replaced_by_ones_with_smaller_passes(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    learner = DurableLearner(
+        settings(base_folder, 2, sharding="fsdp", token_budget=1 << 18), tmp_path / "kept", lines.append
+    )
+    await learner.open()
+    try:
+        # One process runs out of memory in a pass for which the other waits.
+        used = int(Path(f"/proc/{learner.pids[1]}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(learner.pids[1], resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
+        await learner.rehearse(512)
+        assert (learner.settings.token_budget, learner.restarts) == (1 << 17, 1)
+        assert "passes of at most 131072 tokens from now on" in lines[-1]
+        for pid in learner.pids:
+            used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.prlimit(pid, resource.RLIMIT_AS, (used, used))
+        learner.settings = replace(learner.settings, token_budget=512)
+        with pytest.raises(OutOfMemoryError, match="a row of 512 tokens does not fit"):
+            await learner.rehearse(512)
+    finally:
+        await learner.close()
+
+
 async def test_groups_stay_together_and_the_load_is_even() -> None:
     rows = ragged_rows(1, groups=12)
-    shares = split_rows(rows, 3)
+    shares = [[rows[place] for place in share] for share in split_places(rows, 3)]
     assert sorted(row.row_id for share in shares for row in share) == sorted(row.row_id for row in rows)
     groups = [{row.group for row in share} for share in shares]
     assert sum(map(len, groups)) == len(set.union(*groups)) == 12
     loads = [sum(len(row.token_ids) for row in share) for share in shares]
     assert max(loads) < 1.3 * min(loads)
-    assert split_rows(rows[:1], 3)[1:] == [[], []]
+    assert split_places(rows[:1], 3) == [[0], [], []]

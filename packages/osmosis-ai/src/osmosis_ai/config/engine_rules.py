@@ -63,6 +63,13 @@ def _check_split(config: dict[str, dict[str, Any]], issues: list[Issue]) -> None
             _check_address("split_servers", url, issues)
         if len(set(urls)) < len(urls):
             issues.append(issue("advanced.split_servers", "names a server twice"))
+    if config["advanced"]["split_sharding"] == "fsdp" and config["advanced"]["split_learners"] == 1:
+        issues.append(
+            issue(
+                "advanced.split_sharding",
+                "spreads the base model over learner processes: set split_learners to 2 or more, or leave it out",
+            )
+        )
     if config["advanced"]["split_dialect"] == "sglang" and config["sampling"]["rollout_top_p"] != 1.0:
         issues.append(
             issue(

@@ -196,6 +196,13 @@ TRAINING_ADVANCED = (
     Key(
         "split_learners", "int", 1, "Engine split: learner processes; on GPUs each has one of its own", 1, 64
     ),
+    Key(
+        "split_sharding",
+        "str",
+        "none",
+        "Engine split: fsdp spreads the base model over the learner processes",
+        choices=("none", "fsdp"),
+    ),
     Key("split_seeds", "bool", True, "Engine split: send a seed with every request"),
     Key(
         "split_timeout_s",

@@ -61,4 +61,5 @@ def _block(
     logprobs = torch.log_softmax(logits, -1)
     with torch.no_grad():
         entropy = -(logprobs.exp() * logprobs).sum(-1)
-    return logprobs.gather(1, target[:, None])[:, 0], entropy
+    # A sum of one and no view: where the model is sharded the result carries a hook, which views may lose.
+    return logprobs.gather(1, target[:, None]).sum(-1), entropy

@@ -139,6 +139,11 @@ def _single(row: TrainingRow) -> Pack:
     return Pack([row], np.asarray(row.token_ids, dtype=np.int64), places, [places], None)
 
 
+def idle_pack() -> Pack:
+    """The smallest pass: two tokens, one of them trained."""
+    return _single(TrainingRow([0, 0], [0, 1], [0.0, 0.0], 0.0, 0, "idle"))
+
+
 def _fold(rows: list[TrainingRow]) -> Pack:
     """Build the prefix tree: in sorted order a row shares with its predecessor all that it shares with anyone before."""
     order = sorted(range(len(rows)), key=lambda i: rows[i].token_ids)

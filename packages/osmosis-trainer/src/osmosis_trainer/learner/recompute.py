@@ -20,15 +20,20 @@ from osmosis_trainer.errors import UnsupportedModelError
 _active = threading.local()
 
 
-def wrap_layers(decoder: nn.Module) -> None:
-    """Prepare the layers of a decoder (`model.base_model` of a causal model). Raises UnsupportedModelError without layers."""
+def decoder_layers(decoder: nn.Module) -> nn.ModuleList:
+    """The layers of a decoder (`model.base_model` of a causal model). Raises UnsupportedModelError without layers."""
     layers = getattr(decoder, "layers", None)
     if not isinstance(layers, nn.ModuleList) or not len(layers):
         raise UnsupportedModelError(
-            f"{type(decoder).__name__} has no list of layers whose activations could be computed again; "
-            "set recompute to false"
+            f"{type(decoder).__name__} has no list of layers, so they can neither be computed again in the backward pass "
+            "nor be spread over processes; set recompute to false, and [advanced] split_sharding to none"
         )
-    for layer in layers:
+    return layers
+
+
+def wrap_layers(decoder: nn.Module) -> None:
+    """Prepare the layers of a decoder. Raises UnsupportedModelError without layers."""
+    for layer in decoder_layers(decoder):
         layer.forward = _recomputed(layer.forward)
 
 

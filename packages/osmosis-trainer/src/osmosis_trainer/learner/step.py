@@ -15,11 +15,11 @@ from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.errors import NonFiniteLossError, UnsupportedModelError
 from osmosis_trainer.learner.head import adjust_logits
 from osmosis_trainer.learner.layer_kinds import is_recurrent
-from osmosis_trainer.learner.logprobs import token_logprobs
 from osmosis_trainer.learner.lora import trainable
 from osmosis_trainer.learner.losses import LossTerms, StepSize, TokenBatch, policy_loss
 from osmosis_trainer.learner.memory import OutOfMemoryError, is_out_of_memory, longest_row
-from osmosis_trainer.learner.packs import Form, Pack, bucket, collate, make_packs
+from osmosis_trainer.learner.packs import Form, MicroBatch, Pack, bucket, collate, idle_pack, make_packs
+from osmosis_trainer.learner.passes import WholePasses
 from osmosis_trainer.learner.recompute import recomputing, wrap_layers
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,11 @@ def padded_only(config: Any, form: Form) -> Form:
 
 
 class Learner:
-    """Trains the adapter of a PEFT model with AdamW (betas .9, .95)."""
+    """Trains the adapter of a PEFT model with AdamW (betas .9, .95).
+
+    With `passes` in step with other processes, `forward_backward`, `rehearse` and `score` are called in all of them alike,
+    each with rows of its own.
+    """
 
     def __init__(
         self,
@@ -93,9 +97,11 @@ class Learner:
         weight_decay: float = 0.0,
         recompute: bool = False,
         log: Callable[[str], None] = logger.warning,
+        passes: WholePasses | None = None,
     ) -> None:
         self.model = model
         self.base = model.get_base_model()
+        self._passes = passes or WholePasses(self.base)
         self.token_budget = token_budget
         self.form: Form = padded_only(self.base.config, form)
         self.parameters = trainable(model)
@@ -117,6 +123,7 @@ class Learner:
             whole = self.base(input_ids=ids, use_cache=False).logits
             hidden = self.base.base_model(input_ids=ids, use_cache=False).last_hidden_state
             ours = adjust_logits(self.base.config, self.base.get_output_embeddings()(hidden))
+        self._passes.end()
         if not torch.allclose(ours, whole, rtol=1e-4, atol=1e-4):
             raise UnsupportedModelError(
                 f"models of type {self.base.config.model_type!r} change the logits after the output head in a way "
@@ -127,11 +134,10 @@ class Learner:
         """Add the objective's gradient over `rows`; rows without a trained token are left out.
 
         Raises NonFiniteLossError after dropping the accumulated gradient. Out of memory halves the token budget, says so
-        and computes the call again; OutOfMemoryError when one row alone does not fit.
+        and computes the call again; OutOfMemoryError when one row alone does not fit. In step with other processes,
+        which then wait in the middle of a pass, torch's own error is raised instead.
         """
         rows = [row for row in rows if any(row.mask)]
-        if not rows:
-            return _Sums().metrics()
         size = StepSize(
             tokens=objective.total_tokens or sum(sum(row.mask) for row in rows),
             rows=objective.total_rows or len(rows),
@@ -144,18 +150,24 @@ class Learner:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                self._halve_budget(packs, error)
+                self._require_several(packs, error)
+                if self._passes.in_step:
+                    raise
+                self._halve_budget()
             for parameter, grad in zip(self.parameters.values(), before, strict=True):
                 parameter.grad = None if grad is None else grad.clone()
             torch.cuda.empty_cache()
 
-    def _halve_budget(self, packs: list[Pack], error: RuntimeError) -> None:
-        longest = max(len(row.token_ids) for pack in packs for row in pack.rows)
+    def _require_several(self, packs: list[Pack], error: RuntimeError) -> None:
+        """Raise OutOfMemoryError where every pass holds one row already."""
+        longest = max((len(row.token_ids) for pack in packs for row in pack.rows), default=1)
         if all(len(group) == 1 == len(group[0].rows) for group in bucket(packs, self.token_budget)):
             raise OutOfMemoryError(
                 f"a row of {longest} tokens does not fit into memory; lower [training] max_prompt_length or "
                 "max_response_length, or take a smaller base model or lora_rank"
             ) from error
+
+    def _halve_budget(self) -> None:
         self.token_budget = max(1, self.token_budget // 2)
         self._log(
             f"out of memory while learning: passes of at most {self.token_budget} tokens from now on (the result is the same); "
@@ -175,33 +187,52 @@ class Learner:
             self.drop_gradient()
 
     def _accumulate(self, packs: list[Pack], objective: Objective, size: StepSize) -> dict[str, float]:
-        sums = _Sums()
-        for group in bucket(packs, self.token_budget):
-            self._micro_batch(group, objective, size, sums)
+        sums, groups = _Sums(), bucket(packs, self.token_budget)
+        idle = self._passes.agreed(len(groups)) - len(groups)
+        failed: NonFiniteLossError | None = None
+        for group in groups:
+            try:
+                self._micro_batch(group, objective, size, sums)
+            except NonFiniteLossError as error:
+                if not self._passes.in_step:
+                    raise
+                failed = failed or error
+        for _ in range(idle):
+            new, _, _ = self._forward(collate([idle_pack()], self._pad, self._device), objective)
+            (new.sum() * 0.0).backward()
+        self._passes.end()
+        if failed is not None:
+            self.drop_gradient()
+            raise failed
         return sums.metrics()
 
     def _micro_batch(self, packs: list[Pack], objective: Objective, size: StepSize, sums: _Sums) -> None:
         batch = collate(packs, self._pad, self._device)
-        reference: Tensor | None = None
-        if objective.kl_coef:
-            with torch.no_grad(), self.model.disable_adapter():
-                reference, _ = token_logprobs(self.base, batch, objective.temperature)
-        with recomputing(self._recompute):
-            new, entropy = token_logprobs(self.base, batch, objective.temperature)
+        new, entropy, reference = self._forward(batch, objective)
         terms = policy_loss(
             TokenBatch(new, batch.old, batch.advantage, batch.row, batch.row_tokens, reference),
             objective,
             size,
         )
         value = float(terms.total.detach())
+        terms.total.backward()
         if not math.isfinite(value):
             self.drop_gradient()
             raise NonFiniteLossError(
                 f"the loss of {len(packs)} packs is {value}; the step's gradient was dropped. "
                 "A lower learning rate or a tighter clip usually helps"
             )
-        terms.total.backward()
         self._count(sums, packs, batch.old, new.detach(), entropy, terms, value, batch.ids.numel())
+
+    def _forward(self, batch: MicroBatch, objective: Objective) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Log-probabilities and entropies of the trained tokens, and the log-probabilities under the base model."""
+        reference: Tensor | None = None
+        if objective.kl_coef:
+            with torch.no_grad(), self.model.disable_adapter():
+                reference, _ = self._passes.logprobs(batch, objective.temperature)
+        with recomputing(self._recompute):
+            new, entropy = self._passes.logprobs(batch, objective.temperature)
+        return new, entropy, reference
 
     def _count(
         self,
@@ -267,11 +298,15 @@ class Learner:
         """Log-probability of every trained token of each row, in the order given (no gradient)."""
         numbers = {id(row): i for i, row in enumerate(rows)}
         results: list[list[float]] = [[] for _ in rows]
-        for group in bucket(make_packs(rows, self.form, self.token_budget), self.token_budget):
+        groups = bucket(make_packs(rows, self.form, self.token_budget), self.token_budget)
+        idle = [[idle_pack()]] * (self._passes.agreed(len(groups)) - len(groups))
+        for group in [*groups, *idle]:
             batch = collate(group, self._pad, self._device)
             with torch.no_grad():
-                logprobs, _ = token_logprobs(self.base, batch, temperature)
+                logprobs, _ = self._passes.logprobs(batch, temperature)
             members = [row for pack in group for row in pack.rows]
             for place, value in zip(batch.row.tolist(), logprobs.tolist(), strict=True):
-                results[numbers[id(members[place])]].append(value)
+                if (number := numbers.get(id(members[place]))) is not None:
+                    results[number].append(value)
+        self._passes.end()
         return results

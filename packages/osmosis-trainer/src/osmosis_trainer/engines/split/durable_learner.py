@@ -6,15 +6,21 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.engines.split import frames
-from osmosis_trainer.engines.split.learner_group import LearnerGroup, LearnerLostError, LearnerSettings
-from osmosis_trainer.engines.split.shares import merge, split_rows, whole_step
+from osmosis_trainer.engines.split.learner_group import (
+    LearnerGroup,
+    LearnerLostError,
+    LearnerSettings,
+    PassTooLargeError,
+)
+from osmosis_trainer.engines.split.shares import merge, split_places, whole_step
 from osmosis_trainer.errors import EngineError, NonFiniteLossError
+from osmosis_trainer.learner.memory import OutOfMemoryError
 from osmosis_trainer.learner.saving import atomic_folder
 
 # Starts without one finished command between them, after which the run fails.
@@ -41,9 +47,19 @@ class DurableLearner:
         self._turn = asyncio.Lock()
 
     async def open(self) -> dict[str, Any]:
-        """Start the processes; returns `dtype` and `device` of the first."""
+        """Start the processes; returns what the first says of itself."""
         self._group = await LearnerGroup.start(self.settings)
         return self._group.description
+
+    async def describe(self) -> list[dict[str, Any]]:
+        """By rank: `dtype`, `device`, and the `base_bytes` of the base model that the process holds now."""
+        return await self._do(lambda group: group.ask("describe"))
+
+    async def rehearse(self, row_tokens: int) -> None:
+        """Try a pass of the longest rows in every process; raises OutOfMemoryError when not even one row fits."""
+        budgets = await self._do(lambda group: group.ask("rehearse", row_tokens=row_tokens))
+        # Processes that stand in for lost ones need not find out again.
+        self.settings = replace(self.settings, token_budget=min(budgets))
 
     @property
     def pids(self) -> list[int]:
@@ -54,8 +70,8 @@ class DurableLearner:
         """See `Engine.forward_backward`; every process computes the gradient of its share of the rows."""
         whole = asdict(whole_step(rows, objective))
         shares = [
-            {"rows": frames.pack_rows(share), "objective": whole}
-            for share in split_rows(rows, self.settings.processes)
+            {"rows": frames.pack_rows([rows[place] for place in share]), "objective": whole}
+            for share in split_places(rows, self.settings.processes)
         ]
 
         async def step(group: LearnerGroup) -> dict[str, float]:
@@ -74,8 +90,17 @@ class DurableLearner:
 
     async def score(self, rows: Sequence[TrainingRow], temperature: float = 1.0) -> list[list[float]]:
         """Log-probabilities of the trained tokens of each row under the current weights."""
-        packed = frames.pack_rows(rows)
-        return await self._do(lambda group: group.ask_first("score", rows=packed, temperature=temperature))
+        places = split_places(rows, self.settings.processes)
+        shares = [
+            {"rows": frames.pack_rows([rows[place] for place in share]), "temperature": temperature}
+            for share in places
+        ]
+        parts = await self._do(lambda group: group.ask_each("score", shares))
+        scores: list[list[float]] = [[] for _ in rows]
+        for share, part in zip(places, parts, strict=True):
+            for place, values in zip(share, part, strict=True):
+                scores[place] = values
+        return scores
 
     async def export(self, folder: Path) -> None:
         """Write the adapter in PEFT format to `folder`, which appears at once, flushed to disk."""
@@ -115,24 +140,38 @@ class DurableLearner:
         """Do one command, by new processes when these are lost. `repeat`: it changes the learner, so it is part of what
         new processes must repeat."""
         async with self._turn:
-            lost: LearnerLostError | None = None
-            for _ in range(_STARTS):
+            lost = 0
+            while True:
                 try:
                     group = self._group or await self._restart()
                     result = await step(group)
-                except LearnerLostError as error:
-                    lost = error
-                    self._log(f"{error}; the learner is started again from its last saved state")
+                except PassTooLargeError:
                     await self.close()
-                except asyncio.CancelledError:
-                    # A reply is still on its way: the group cannot be asked anything else.
+                    self._halve_passes()
+                except LearnerLostError as error:
+                    await self.close()
+                    self._log(f"{error}; the learner is started again from its last saved state")
+                    lost += 1
+                    if lost == _STARTS:
+                        raise EngineError(
+                            f"the learner was lost {_STARTS} times in a row, the last time because {error}"
+                        ) from error
+                except (asyncio.CancelledError, OutOfMemoryError):
+                    # Replies are still on their way, or will never come: the group cannot be asked anything else.
                     await self.close()
                     raise
                 else:
                     if repeat:
                         self._since.append(step)
                     return result
-        raise EngineError(f"the learner was lost {_STARTS} times in a row, the last time because {lost}")
+
+    def _halve_passes(self) -> None:
+        budget = max(1, self.settings.token_budget // 2)
+        self.settings = replace(self.settings, token_budget=budget)
+        self._log(
+            "out of memory while learning: the learner processes are started again, with passes of at most "
+            f"{budget} tokens from now on (the result is the same); a lower [advanced] tokens_per_micro_batch avoids the restart"
+        )
 
     async def _restart(self) -> LearnerGroup:
         self.restarts += 1

@@ -7,12 +7,11 @@ import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from osmosis_trainer import errors
 from osmosis_trainer.engines.split import frames
 from osmosis_trainer.errors import EngineError, TrainerError
 from osmosis_trainer.learner.lora import LoraSettings
@@ -25,9 +24,18 @@ class LearnerLostError(EngineError):
     code = "learner_lost"
 
 
+class PassTooLargeError(EngineError):
+    """A process ran out of memory in a pass that the others wait for: the group must be started anew, with smaller passes."""
+
+    code = "pass_too_large"
+
+
 @dataclass(frozen=True, slots=True)
 class LearnerSettings:
-    """How the learner processes run; see `LocalSettings` for the fields that both share. `threads` is per process."""
+    """How the learner processes run; see `LocalSettings` for the fields that both share. `threads` is per process.
+
+    `sharding` "fsdp": each process holds its part of the base model and not all of it (`learner.sharding`).
+    """
 
     base_model: Path
     processes: int
@@ -35,6 +43,8 @@ class LearnerSettings:
     threads: int
     token_budget: int
     weight_decay: float
+    sharding: Literal["none", "fsdp"] = "none"
+    recompute: bool | None = None
 
 
 class LearnerGroup:
@@ -55,19 +65,12 @@ class LearnerGroup:
         with tempfile.TemporaryDirectory(prefix="osmosis-learners-") as meeting:
             group = cls([await _spawn() for _ in range(settings.processes)])
             try:
-                places = [
-                    {
-                        "rank": rank,
-                        "world": settings.processes,
-                        "rendezvous": f"{meeting}/store",
-                        "base_model": str(settings.base_model),
-                        "lora": asdict(settings.lora),
-                        "threads": settings.threads,
-                        "token_budget": settings.token_budget,
-                        "weight_decay": settings.weight_decay,
-                    }
-                    for rank in range(settings.processes)
-                ]
+                common = asdict(settings) | {
+                    "world": settings.processes,
+                    "rendezvous": f"{meeting}/store",
+                    "base_model": str(settings.base_model),
+                }
+                places = [common | {"rank": rank} for rank in range(settings.processes)]
                 # The first error counts: a process that could not load leaves the others waiting for it.
                 asked = zip(group._processes, places, strict=True)
                 answers = await together(_result(process, place) for process, place in asked)
@@ -84,7 +87,8 @@ class LearnerGroup:
     async def ask_each(self, command: str, arguments: Sequence[dict[str, Any]]) -> list[Any]:
         """Send a command with arguments of its own to each process.
 
-        Raises the first error a process answers with (all have answered then), LearnerLostError when one is gone.
+        Raises the first error a process answers with (all have answered then); LearnerLostError when one is gone, and
+        PassTooLargeError or OutOfMemoryError where the others cannot answer: the group is of no use any more.
         """
         return await self._exchange([{"command": command, "arguments": given} for given in arguments])
 
@@ -127,10 +131,13 @@ async def _ask(process: Process, message: dict[str, Any]) -> dict[str, Any]:
         process.stdin.write(frames.encode(message))
         await process.stdin.drain()
         (length,) = frames.LENGTH.unpack(await process.stdout.readexactly(frames.LENGTH.size))
-        return frames.decode(await process.stdout.readexactly(length))
+        reply = frames.decode(await process.stdout.readexactly(length))
     except (OSError, asyncio.IncompleteReadError) as error:
         status = await process.wait()
         raise LearnerLostError(f"learner process {process.pid} ended with status {status}") from error
+    if reply.get("alone"):
+        _open(reply)
+    return reply
 
 
 async def _result(process: Process, message: dict[str, Any]) -> Any:
@@ -144,9 +151,11 @@ def _open(reply: dict[str, Any]) -> Any:
 
 
 def _error(code: str, message: str) -> TrainerError:
-    kinds = {
-        kind.code: kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, TrainerError)
-    }
+    kinds = {kind.code: kind for kind in _kinds(TrainerError) if "code" in vars(kind)}
     return kinds.get(code, EngineError)(message)
+
+
+def _kinds(kind: type[TrainerError]) -> Iterator[type[TrainerError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)

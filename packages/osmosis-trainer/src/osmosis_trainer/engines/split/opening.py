@@ -52,7 +52,8 @@ async def assemble(
     try:
         described = await learner.open()
         request.log(
-            f"{settings.advanced.split_learners} learner process(es) on {described['device']} in {described['dtype']}"
+            f"{settings.advanced.split_learners} learner process(es) on {described['device']} in {described['dtype']}, "
+            f"each with {described['base_bytes'] / 1e6:.4g} MB of the base model"
         )
         tokenizer = AutoTokenizer.from_pretrained(request.base_model, local_files_only=True)
         context = min(
@@ -68,6 +69,8 @@ async def assemble(
         pool = ServerPool(servers, versions.prepare, request.log, wait)
         await pool.open()
         context = min([context, *(m.facts.max_context for m in pool.up if m.facts and m.facts.max_context)])
+        if described["device"] != "cpu":
+            await learner.rehearse(context)
         publisher = Publisher(learner, versions, pool, wait_s=wait)
         engine = SplitEngine(tokenizer, context, learner, versions, pool, publisher)
         await publisher.publish(0)
@@ -143,6 +146,7 @@ def learner_settings(request: EngineRequest) -> LearnerSettings:
         threads=advanced.torch_threads or max(1, cores // (2 * advanced.split_learners)),
         token_budget=advanced.tokens_per_micro_batch,
         weight_decay=advanced.weight_decay,
+        sharding=advanced.split_sharding,
     )
 
 

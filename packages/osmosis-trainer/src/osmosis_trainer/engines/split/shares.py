@@ -21,14 +21,14 @@ def whole_step(rows: Sequence[TrainingRow], objective: Objective) -> Objective:
     )
 
 
-def split_rows(rows: Sequence[TrainingRow], parts: int) -> list[list[TrainingRow]]:
-    """Rows by process: prompt groups stay together, so that their common tokens are computed once, and the processes
-    get about the same number of tokens. Depends on the rows alone."""
-    groups: dict[int, list[TrainingRow]] = {}
-    for row in rows:
-        groups.setdefault(row.group, []).append(row)
-    sizes = {group: sum(len(row.token_ids) for row in members) for group, members in groups.items()}
-    shares: list[list[TrainingRow]] = [[] for _ in range(parts)]
+def split_places(rows: Sequence[TrainingRow], parts: int) -> list[list[int]]:
+    """The places of the rows of each process: prompt groups stay together, so that their common tokens are computed once,
+    and the processes get about the same number of tokens. Depends on the rows alone."""
+    groups: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(row.group, []).append(place)
+    sizes = {group: sum(len(rows[i].token_ids) for i in places) for group, places in groups.items()}
+    shares: list[list[int]] = [[] for _ in range(parts)]
     loads = [0] * parts
     for group in sorted(groups, key=lambda group: (-sizes[group], group)):
         lightest = loads.index(min(loads))
