@@ -373,17 +373,36 @@ def test_an_expired_login_is_not_sent(osmosis, bare_workspace, ours):
     ("content", "code"),
     [("{", "CREDENTIALS_PARSE_FAILED"), ('{"version": 3, "logins": []}', "CREDENTIALS_VERSION_CHANGED")],
 )
-def test_a_damaged_file_is_named_and_kept_aside_by_the_next_login(
+def test_a_damaged_file_counts_as_logged_out_and_is_kept_aside_by_the_next_login(
     osmosis, bare_workspace, ours, content, code
 ):
     path = credentials_path()
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    assert osmosis("dataset", "list", "--json").error["code"] == code
+    for command in (("dataset", "list"), ("auth", "whoami")):
+        ran = osmosis(*command, "--json")
+        warning, error = [json.loads(line) for line in ran.err.splitlines()]
+        assert (warning["warning"]["code"], error["error"]["code"]) == (code, "AUTH_REQUIRED")
     ours.on("GET", "/verify", VERIFIED)
     assert osmosis("auth", "login", "--token", "t", "--json").code == 0
     assert path.with_name("credentials.json.bak").read_text() == content
     assert load_login(ours.url).token == "t"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        '{"version": 2, "platforms": {"%s": {"access_token": "t"}}}',
+        '{"version": 2, "platforms": {"%s": 1}}',
+    ],
+)
+def test_logging_out_removes_a_damaged_login(osmosis, ours, content):
+    path = credentials_path()
+    path.parent.mkdir(parents=True)
+    path.write_text(content.replace("%s", ours.url))
+    assert osmosis("auth", "logout", "--yes", "--json").code == 0
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(

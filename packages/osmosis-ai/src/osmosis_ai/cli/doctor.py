@@ -6,6 +6,7 @@ from typing import Any
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.git import worktree_root
 from osmosis_ai.cli.identity import Identity, origin_identity
+from osmosis_ai.cli.output.messages import warn
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.workspace import CONTRACT_FOLDERS
 from osmosis_ai.errors import OsmosisError
@@ -128,7 +129,7 @@ def _linked_workspace(identity: Identity | None) -> dict[str, Any] | None:
         return None
     try:
         url = platform_url()
-        token = current_token(url)
+        token = current_token(url, warn)
         if token is None:
             return None
         from osmosis_ai.platform.api.client import PlatformClient

@@ -26,8 +26,6 @@ ERROR_CODES = frozenset(
         "INVALID_USAGE",
         "INTERNAL",
         "INTERRUPTED",
-        "SUBSCRIPTION_REQUIRED",
-        "BILLING_REQUIRED",
         "CREDENTIALS_UNAVAILABLE",
         "KEYRING_UNAVAILABLE",
         "TOKEN_NOT_FOUND",

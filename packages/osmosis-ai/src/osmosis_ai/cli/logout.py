@@ -8,7 +8,7 @@ from osmosis_ai.cli.prompts import Question, confirmed
 from osmosis_ai.errors import OsmosisError
 from osmosis_ai.platform.auth import keyring_store
 from osmosis_ai.platform.auth.current import Token, environment_token
-from osmosis_ai.platform.auth.store import Login, delete_login, load_login, set_aside_damaged_file
+from osmosis_ai.platform.auth.store import DAMAGED, Login, delete_login, load_login, set_aside_damaged_file
 from osmosis_ai.platform.errors import CredentialsError
 from osmosis_ai.platform.urls import platform_url
 
@@ -59,11 +59,11 @@ def log_out(*, yes: bool) -> OperationResult:
 
 
 def _load(url: str) -> tuple[Login | None, CredentialsError | None]:
-    """The saved login; or why its token cannot be had from the keyring: that must not keep a user logged in."""
+    """The saved login; or why its token cannot be had: that must not keep a user logged in."""
     try:
         return load_login(url), None
     except CredentialsError as error:
-        if error.code not in {keyring_store.UNAVAILABLE, keyring_store.NOT_FOUND}:
+        if error.code not in {keyring_store.UNAVAILABLE, keyring_store.NOT_FOUND, *DAMAGED}:
             raise
         return None, error
 

@@ -24,7 +24,7 @@ def who_am_i() -> DetailResult:
         PlatformError: the platform cannot be asked.
     """
     url = platform_url()
-    token = required_token(url)
+    token = required_token(url, warn)
     from osmosis_ai.platform.api.client import PlatformClient
     from osmosis_ai.platform.auth.account import verify
 

@@ -64,7 +64,7 @@ def open_workspace() -> Workspace:
     require_folders(root)
     url = platform_url()
     identity = origin_identity(root, url)
-    token = required_token(url)
+    token = required_token(url, warn)
     # Imported last: a checkout with a problem needs no HTTP client to say so.
     from osmosis_ai.platform.api.client import PlatformClient
 

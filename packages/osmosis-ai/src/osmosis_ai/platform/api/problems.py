@@ -14,7 +14,6 @@ _STATUS_CODES = {
     409: "CONFLICT",
     429: "RATE_LIMITED",
 }
-_BILLING_CODES = {"SUBSCRIPTION_REQUIRED", "BILLING_REQUIRED"}
 _SCOPE_GUIDANCE = {
     "GIT_SCOPE_REQUIRED": "This command needs a workspace directory. Run it inside a clone of your workspace repository.",
     "GIT_SCOPE_INVALID": "The platform does not understand the repository of `origin`. Check `git remote get-url origin`.",
@@ -59,11 +58,6 @@ def platform_problem(status: int, body: Any, raw: str, source: Source | None) ->
         )
     message = _message(status, document, raw)
     code = _STATUS_CODES.get(status, "PLATFORM_ERROR")
-    if status == 403:
-        billing = platform_code if platform_code in _BILLING_CODES else None
-        if billing is None and "subscription" in message.lower():
-            billing = "SUBSCRIPTION_REQUIRED"
-        code = billing or code
     guidance = _SCOPE_GUIDANCE.get(_SCOPE_ALIASES.get(platform_code or "", platform_code or ""))
     return PlatformError(guidance or message, code=code, details=details)
 

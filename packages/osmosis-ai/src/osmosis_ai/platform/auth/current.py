@@ -2,13 +2,14 @@
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from osmosis_ai.errors import OsmosisError
-from osmosis_ai.platform.auth.store import Login, load_login
-from osmosis_ai.platform.errors import AuthError
+from osmosis_ai.platform.auth.store import DAMAGED, Login, load_login
+from osmosis_ai.platform.errors import AuthError, CredentialsError
 
 TOKEN_VARIABLE = "OSMOSIS_TOKEN"
 NOT_LOGGED_IN = "Not logged in. Run 'osmosis auth login' first."
@@ -46,17 +47,25 @@ def environment_token() -> str | None:
     return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
-def current_token(platform_url: str) -> Token | None:
+def current_token(platform_url: str, on_damaged: Callable[[str, str], None]) -> Token | None:
     """The token for a platform: the environment first, then the saved login; None when logged out.
+
+    A damaged login counts as none; `on_damaged` gets a code and a sentence about it.
 
     Raises:
         AuthError: the saved login has expired.
-        CredentialsError: the file of saved logins is damaged.
+        CredentialsError: the file of saved logins cannot be read, or the keyring cannot be used.
     """
     value = environment_token()
     if value is not None:
         return Token(value, "environment")
-    login = load_login(platform_url)
+    try:
+        login = load_login(platform_url)
+    except CredentialsError as error:
+        if error.code not in DAMAGED:
+            raise
+        on_damaged(error.code, error.message)
+        return None
     if login is None:
         return None
     if login.expired:
@@ -67,13 +76,13 @@ def current_token(platform_url: str) -> Token | None:
     return Token(login.token, "credentials", login)
 
 
-def required_token(platform_url: str) -> Token:
+def required_token(platform_url: str, on_damaged: Callable[[str, str], None]) -> Token:
     """Like :func:`current_token`, but being logged out is an error.
 
     Raises:
         AuthError: no login, or an expired one.
     """
-    token = current_token(platform_url)
+    token = current_token(platform_url, on_damaged)
     if token is None:
         raise AuthError(NOT_LOGGED_IN)
     return token

@@ -15,8 +15,9 @@ from osmosis_ai.platform.errors import CredentialsError
 from osmosis_ai.platform.urls import DEFAULT_PLATFORM_URL
 
 VERSION = 2
-PARSE_FAILED = "CREDENTIALS_PARSE_FAILED"
-VERSION_CHANGED = "CREDENTIALS_VERSION_CHANGED"
+_PARSE_FAILED = "CREDENTIALS_PARSE_FAILED"
+_VERSION_CHANGED = "CREDENTIALS_VERSION_CHANGED"
+DAMAGED = frozenset({_PARSE_FAILED, _VERSION_CHANGED})
 # Where older clients kept a token in the keyring: one for all platforms, or under the address of the user.
 _OLD_KEYRING_ACCOUNT = "default"
 
@@ -143,7 +144,7 @@ def set_aside_damaged_file() -> Path | None:
     try:
         _read()
     except CredentialsError as error:
-        if error.code not in {PARSE_FAILED, VERSION_CHANGED}:
+        if error.code not in DAMAGED:
             raise
         path, number = credentials_path(), 0
         while (backup := path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")).exists():
@@ -184,7 +185,7 @@ def _read() -> dict[str, Any]:
             raise CredentialsError(
                 f"The file of saved logins is of a newer version of this program: {path}. Run 'osmosis upgrade', or "
                 "'osmosis auth login' to start a new one; the old file is kept beside it.",
-                code=VERSION_CHANGED,
+                code=_VERSION_CHANGED,
                 details={"path": str(path)},
             )
         platforms = document["platforms"]
@@ -201,7 +202,7 @@ def _read() -> dict[str, Any]:
         raise CredentialsError(
             f"The file of saved logins is damaged: {path} ({error}). Run 'osmosis auth login' to start a new one; the old "
             "file is kept beside it.",
-            code=PARSE_FAILED,
+            code=_PARSE_FAILED,
             details={"path": str(path)},
         ) from error
 
@@ -263,7 +264,7 @@ def _parse(platform_url: str, entry: dict[str, Any]) -> Login:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CredentialsError(
             f"The saved login for {platform_url} in {credentials_path()} is damaged ({error}). Run 'osmosis auth login'.",
-            code=PARSE_FAILED,
+            code=_PARSE_FAILED,
             details={"path": str(credentials_path()), "platform_url": platform_url},
         ) from error
 
