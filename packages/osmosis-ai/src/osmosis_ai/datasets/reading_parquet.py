@@ -15,10 +15,13 @@ from osmosis_ai.datasets.scan import CellSink, Progress, Scan
 BATCH_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 2048
 READ_BUFFER = 1024 * 1024
+ALL_READ_BUFFERS = 16 * 1024 * 1024
 # pyarrow holds up to three pages of a column at once: larger ones are read by `large_pages`, or refused.
 LARGE_PAGE = 4 * 1024 * 1024
 LARGEST_PAGE = 48 * 1024 * 1024
 LARGE_PAGES_MEMORY = 112 * 1024 * 1024
+
+type _Row = dict[str, Any] | Fault
 
 
 def scan_parquet(
@@ -29,10 +32,11 @@ def scan_parquet(
     import pyarrow.parquet as pq
 
     try:
+        about = pq.read_metadata(path)
         # Without these settings a whole row group, which may be the whole file, is read at once.
         with (
             path.open("rb") as raw,
-            pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER) as file,
+            pq.ParquetFile(path, metadata=about, pre_buffer=False, buffer_size=_buffer(about.schema)) as file,
         ):
             problem = _schema_problem(file.schema_arrow)
             if problem is not None:
@@ -45,6 +49,12 @@ def scan_parquet(
         scan.fail(Problem(f"Invalid parquet file: {reason}", fatal=True))
     except UnicodeDecodeError:  # cells are read with care, names are not
         scan.fail(Problem("Invalid parquet file: a column has a name that is not UTF-8", fatal=True))
+
+
+def _buffer(schema: Any) -> int:
+    """How much to read at once of each column: less where a metadata struct has many."""
+    count = sum(column.path.startswith("metadata.") for column in schema) + len(TEXT_COLUMNS)
+    return max(min(READ_BUFFER, ALL_READ_BUFFERS // count), 16 * 1024)
 
 
 def _schema_problem(schema: Any) -> Problem | None:
@@ -89,8 +99,11 @@ def _check_rows(
 ) -> None:
     names = [name for name in (*TEXT_COLUMNS, "metadata") if name in file.schema_arrow.names]
     size, total = os.fstat(raw.fileno()).st_size, max(file.metadata.num_rows, 1)
+    options = {"maps_as_pydicts": "strict"} if "map<" in str(file.schema_arrow) else {}
     for group, chunks in enumerate(read_chunks(raw, set(names))):
-        for row in _group_rows(file, raw, group, chunks, names):
+        large = _large_columns(file, raw, group, chunks)
+        rows = _batch_rows(file, group, [name for name in names if name not in large], options)
+        for row in _with_columns(rows, large) if large else rows:
             scan.rows += 1
             if isinstance(row, Fault):
                 scan.fail_row(row, "Row", scan.rows)
@@ -102,17 +115,10 @@ def _check_rows(
                 progress(size * scan.rows // total)
 
 
-def _group_rows(
-    file: Any, raw: BinaryIO, group: int, chunks: list[Chunk], names: list[str]
-) -> Iterator[dict[str, Any] | Fault]:
-    """The rows of a row group; columns with large pages are read beside the others."""
-    large = _large_columns(file, raw, group, chunks)
-    rows = _batch_rows(file, group, [name for name in names if name not in large])
-    if not large:
-        yield from rows
-        return
+def _with_columns(rows: Iterator[_Row], columns: dict[str, Iterator[str | Fault | None]]) -> Iterator[_Row]:
+    """Rows with the cells of further columns."""
     for row in rows:
-        here = {name: next(column) for name, column in large.items()}
+        here = {name: next(column) for name, column in columns.items()}
         fault = next((found for found in (row, *here.values()) if isinstance(found, Fault)), None)
         yield fault or {**cast("dict[str, Any]", row), **here}
 
@@ -122,15 +128,13 @@ def _large_columns(
 ) -> dict[str, Iterator[str | Fault | None]]:
     """The cells of the columns that pyarrow must not read. Raises PageError for what cannot be read here either."""
     found = []
-    rows = file.metadata.row_group(group).num_rows
     for chunk in chunks:
         largest = max((page.full_size for page in chunk_pages(raw, chunk)), default=0)
         if largest <= LARGE_PAGE:
             continue
-        column = (
-            file.schema.column(file.schema.names.index(chunk.column)) if "." not in chunk.column else None
-        )
-        if column is not None and can_stream(chunk, column):
+        column = next(column for column in file.schema if column.path == chunk.column)
+        if can_stream(chunk, column):
+            rows = file.metadata.row_group(group).num_rows
             if chunk.values != rows:
                 raise PageError(f"column {chunk.column}: {chunk.values} values in {rows} rows")
             found.append((chunk, column))
@@ -144,7 +148,7 @@ def _large_columns(
     }
 
 
-def _batch_rows(file: Any, group: int, names: list[str]) -> Iterator[dict[str, Any] | Fault]:
+def _batch_rows(file: Any, group: int, names: list[str], options: dict[str, str]) -> Iterator[_Row]:
     """Rows of some columns, read in batches, with fewer rows in a batch where they are large."""
     import pyarrow as pa
 
@@ -152,7 +156,6 @@ def _batch_rows(file: Any, group: int, names: list[str]) -> Iterator[dict[str, A
     if not names:
         yield from ({} for _ in range(about.num_rows))
         return
-    options = {"maps_as_pydicts": "strict"} if "map<" in str(file.schema_arrow) else {}
     rows = int(BATCH_BYTES / max(about.total_byte_size / max(about.num_rows, 1), 1))
     for batch in file.iter_batches(
         batch_size=min(max(rows, 1), BATCH_ROWS), row_groups=[group], columns=names, use_threads=False
@@ -162,15 +165,15 @@ def _batch_rows(file: Any, group: int, names: list[str]) -> Iterator[dict[str, A
         pa.default_memory_pool().release_unused()  # it keeps what the largest page needed
 
 
-def _rows(batch: Any, options: dict[str, str]) -> list[dict[str, Any] | Fault]:
+def _rows(batch: Any, options: dict[str, str]) -> list[_Row]:
     try:
-        rows: list[dict[str, Any] | Fault] = batch.to_pylist(**options)  # with the option it is far slower
+        rows: list[_Row] = batch.to_pylist(**options)  # with the option it is far slower
     except (UnicodeDecodeError, KeyError):
         return [_row(batch, index, options) for index in range(batch.num_rows)]
     return rows
 
 
-def _row(batch: Any, index: int, options: dict[str, str]) -> dict[str, Any] | Fault:
+def _row(batch: Any, index: int, options: dict[str, str]) -> _Row:
     """One row of a batch in which some cell cannot be read."""
     cells: dict[str, Any] = {}
     for name in batch.schema.names:

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from osmosis_ai.datasets.large_pages.footer import Chunk
 from osmosis_ai.datasets.large_pages.pages import DATA_V2, DICTIONARY, RLE, Page, chunk_pages
-from osmosis_ai.datasets.large_pages.streams import STREAMED, Stream, page_stream
-from osmosis_ai.datasets.large_pages.thrift import PageError, read_varint
+from osmosis_ai.datasets.large_pages.streams import STREAMED, Stream, page_stream, read_varint
+from osmosis_ai.datasets.large_pages.thrift import PageError
 from osmosis_ai.datasets.problems import Fault
 from osmosis_ai.datasets.scan import MAX_ROW_BYTES
 

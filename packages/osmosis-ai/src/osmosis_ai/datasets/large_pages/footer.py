@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from osmosis_ai.datasets.large_pages.thrift import LIST, PageError, fields, items, read_struct, read_value
+from osmosis_ai.datasets.large_pages.thrift import LIST, PageError, Thrift
 
 _CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 6: "ZSTD"}
 _TAIL = 8
@@ -28,8 +28,8 @@ class Chunk:
     start: int
 
 
-def read_chunks(file: BinaryIO, names: set[str]) -> list[list[Chunk]]:
-    """The chunks of some top-level columns by row group; encrypted ones are left out.
+def read_chunks(file: BinaryIO, names: set[str]) -> Iterator[list[Chunk]]:
+    """The chunks of some top-level columns, row group by row group; encrypted ones are left out.
 
     Raises PageError for a footer that cannot be read, or is too large to be.
     """
@@ -38,26 +38,25 @@ def read_chunks(file: BinaryIO, names: set[str]) -> list[list[Chunk]]:
     if length > _LONGEST_FOOTER:
         raise PageError(f"a footer of {length} bytes, at most {_LONGEST_FOOTER}; write larger row groups")
     file.seek(-_TAIL - length, os.SEEK_END)
-    data = io.BytesIO(file.read(length))
-    groups: list[list[Chunk]] = []
+    data = Thrift(file.read(length))
     try:
-        for number, kind in fields(data):
+        for number, kind in data.fields():
             if number == _ROW_GROUPS and kind == LIST:
-                groups = [_row_group(data, names) for _ in range(items(data)[1])]
-            else:
-                read_value(data, kind)
+                for _ in range(data.items()[1]):
+                    yield _row_group(data, names)
+                return
+            data.value(kind)
     except (LookupError, TypeError, AttributeError):
         raise PageError("the footer is damaged") from None
-    return groups
 
 
-def _row_group(data: BinaryIO, names: set[str]) -> list[Chunk]:
+def _row_group(data: Thrift, names: set[str]) -> list[Chunk]:
     chunks: list[Chunk | None] = []
-    for number, kind in fields(data):
+    for number, kind in data.fields():
         if number == _COLUMNS and kind == LIST:
-            chunks = [_chunk(read_struct(data), names) for _ in range(items(data)[1])]
+            chunks = [_chunk(data.struct(), names) for _ in range(data.items()[1])]
         else:
-            read_value(data, kind)
+            data.value(kind)
     return [chunk for chunk in chunks if chunk is not None]
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from osmosis_ai.datasets.large_pages.footer import Chunk
-from osmosis_ai.datasets.large_pages.thrift import PageError, read_struct
+from osmosis_ai.datasets.large_pages.thrift import PageError, Thrift
 
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
 RLE = 3
 _INDEX = 1
 _DETAILS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}
-_FIRST_READ = 4096
+_FIRST_READ = 1024
 _LONGEST_HEADER = 16 * 1024 * 1024  # statistics in it hold whole values with some writers
 
 
@@ -77,13 +76,13 @@ def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     length = _FIRST_READ
     while at >= 0 and length <= _LONGEST_HEADER:
         file.seek(at)
-        data = io.BytesIO(file.read(length))
+        data = Thrift(file.read(length))
         try:
-            header = read_struct(data)
+            header = data.struct()
         except IndexError:
             length *= 4
             continue
         if not all(isinstance(header.get(number), int) for number in (1, 2, 3)) or header[3] < 0:
             break
-        return header, at + data.tell()
+        return header, at + data.at
     raise PageError(f"no page header at byte {at}")

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from osmosis_ai.datasets.large_pages.thrift import PageError, read_varint
+from osmosis_ai.datasets.large_pages.thrift import PageError
 
 type Stream = io.BufferedReader[Any]
 STREAMED = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "BROTLI"})
@@ -150,6 +150,19 @@ def _tables() -> tuple[list[int], list[int]]:
 
 
 _LENGTHS, _SIZES = _tables()
+
+
+def read_varint(data: BinaryIO) -> int:
+    """A number of seven bits a byte. Raises IndexError where the bytes end too early, PageError beyond 64 bits."""
+    number = shift = 0
+    while True:
+        byte = data.read(1)[0]
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number
+        shift += 7
+        if shift > 63:
+            raise PageError("a number that is too long")
 
 
 def _varint(number: int) -> bytes:

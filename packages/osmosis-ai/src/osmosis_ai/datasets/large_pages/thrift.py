@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 LIST = 9
 _DEEPEST = 16
@@ -14,67 +14,85 @@ class PageError(Exception):
     """The file's structure cannot be read; the message says where."""
 
 
-def read_struct(data: BinaryIO, depth: int = 0) -> dict[int, Any]:
-    """A struct as values by field number. Raises IndexError where the bytes end too early, PageError for what cannot be."""
-    return {number: read_value(data, kind, depth) for number, kind in fields(data)}
+class Thrift:
+    """Reads values from bytes; `at` is the place of the next one.
 
+    Everything raises IndexError where the bytes end too early, and PageError for what cannot be.
+    """
 
-def fields(data: BinaryIO) -> Iterator[tuple[int, int]]:
-    """Number and kind of each field of a struct; the caller reads the value before it goes on."""
-    number = 0
-    while head := data.read(1)[0]:
-        number = number + (head >> 4) if head >> 4 else _zigzag(data)
-        yield number, head & 15
+    __slots__ = ("at", "data")
 
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
 
-def items(data: BinaryIO) -> tuple[int, int]:
-    """Kind and count of the items of a list, which come next."""
-    head = data.read(1)[0]
-    return head & 15, head >> 4 if head >> 4 < 15 else read_varint(data)
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """A struct as values by field number."""
+        return {
+            number: self._zigzag() if 4 <= kind <= 6 else self.value(kind, depth)
+            for number, kind in self.fields()
+        }
 
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Number and kind of each field of a struct; the caller reads the value before it goes on."""
+        number, data = 0, self.data
+        while head := data[self.at]:
+            self.at += 1
+            number = number + (head >> 4) if head >> 4 else self._zigzag()
+            yield number, head & 15
+        self.at += 1
 
-def read_value(data: BinaryIO, kind: int, depth: int = 0, *, in_list: bool = False) -> Any:
-    """A value of a kind; texts are bytes."""
-    if kind in (4, 5, 6):
-        return _zigzag(data)
-    if kind == 8:
-        return _exactly(data, read_varint(data))
-    if kind in (1, 2):
-        return (data.read(1)[0] if in_list else kind) == 1
-    if kind == 3:
-        return data.read(1)[0]
-    if kind == 7:
-        return struct.unpack("<d", _exactly(data, 8))[0]
-    if depth > _DEEPEST:
-        raise PageError("the footer or a page header is nested too deeply")
-    if kind in (LIST, 10):
-        inner, count = items(data)
-        return [read_value(data, inner, depth + 1, in_list=True) for _ in range(count)]
-    if kind == 12:
-        return read_struct(data, depth + 1)
-    raise PageError("the footer or a page header has a field of an unknown kind")
+    def items(self) -> tuple[int, int]:
+        """Kind and count of the items of a list, which come next."""
+        head = self._byte()
+        return head & 15, head >> 4 if head >> 4 < 15 else self._varint()
 
+    def value(self, kind: int, depth: int = 0, *, in_list: bool = False) -> Any:
+        """A value of a kind; texts are bytes."""
+        if kind in (4, 5, 6):
+            return self._zigzag()
+        if kind == 8:
+            return self._bytes(self._varint())
+        if kind in (1, 2):
+            return (self._byte() if in_list else kind) == 1
+        if kind == 3:
+            return self._byte()
+        if kind == 7:
+            return struct.unpack("<d", self._bytes(8))[0]
+        if depth > _DEEPEST:
+            raise PageError("the footer or a page header is nested too deeply")
+        if kind in (LIST, 10):
+            inner, count = self.items()
+            return [self.value(inner, depth + 1, in_list=True) for _ in range(count)]
+        if kind == 12:
+            return self.struct(depth + 1)
+        raise PageError("the footer or a page header has a field of an unknown kind")
 
-def read_varint(data: BinaryIO) -> int:
-    """A number of seven bits a byte. Raises IndexError where the bytes end too early, PageError beyond 64 bits."""
-    number = shift = 0
-    while True:
-        byte = data.read(1)[0]
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number
-        shift += 7
-        if shift > 63:
-            raise PageError("a number that is too long")
+    def _byte(self) -> int:
+        byte = self.data[self.at]
+        self.at += 1
+        return byte
 
+    def _bytes(self, length: int) -> bytes:
+        end = self.at + length
+        if end > len(self.data):
+            raise IndexError
+        text = self.data[self.at : end]
+        self.at = end
+        return text
 
-def _zigzag(data: BinaryIO) -> int:
-    number = read_varint(data)
-    return (number >> 1) ^ -(number & 1)
+    def _zigzag(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
 
-
-def _exactly(data: BinaryIO, length: int) -> bytes:
-    text = data.read(length)
-    if len(text) < length:
-        raise IndexError
-    return text
+    def _varint(self) -> int:
+        byte = self.data[self.at]
+        self.at += 1
+        number, shift = byte & 127, 7
+        while byte > 127:
+            byte = self._byte()
+            number |= (byte & 127) << shift
+            shift += 7
+            if shift > 70:
+                raise PageError("a number that is too long")
+        return number
