@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks import multiply_workload as workload
-from benchmarks.result import CpuClock, Result, median_of_rounds
+from benchmarks.result import CpuClock, Result, compare
 from osmosis_trainer.engines.protocol import Objective, TrainingRow
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_path
 
@@ -31,8 +31,8 @@ def run(groups: int = 8, rounds: int = 3) -> list[Result]:
 
 
 def _compare(name: str, rows: list[TrainingRow], rounds: int) -> Result:
-    ours, theirs = median_of_rounds([lambda: asyncio.run(_ours(rows)), lambda: _padded_loop(rows)], rounds)
-    return Result(name, ours, "tokens/CPU-s", "padded loop, micro-batches of 8", ours / theirs)
+    rate, ratio = compare(lambda: asyncio.run(_ours(rows)), lambda: _padded_loop(rows), rounds)
+    return Result(name, rate, "tokens/CPU-s", "padded loop, micro-batches of 8", ratio)
 
 
 def _unlike_rows(count: int, seed: int = 0) -> list[TrainingRow]:

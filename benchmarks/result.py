@@ -26,6 +26,21 @@ def median_of_rounds(sides: list[Callable[[], float]], rounds: int = 3) -> list[
     return [statistics.median(rates) for rates in zip(*measured, strict=True)]
 
 
+def compare(ours: Callable[[], float], theirs: Callable[[], float], rounds: int = 5) -> tuple[float, float]:
+    """Our median rate, and the median over the rounds of ours over theirs.
+
+    A ratio is that of two runs one right after the other, and who goes first alternates: the speed of a busy machine changes
+    within a round as little as can be, and its changes favour nobody.
+    """
+    rates, ratios = [], []
+    for round_number in range(rounds):
+        sides = [ours, theirs] if round_number % 2 == 0 else [theirs, ours]
+        found = {side: side() for side in sides}
+        rates.append(found[ours])
+        ratios.append(found[ours] / found[theirs])
+    return statistics.median(rates), statistics.median(ratios)
+
+
 class CpuClock:
     """CPU-seconds of this process, all threads: steady on a busy machine, where wall time is not."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
 
 from benchmarks import multiply_workload as workload
-from benchmarks.result import CpuClock, Result, median_of_rounds
+from benchmarks.result import CpuClock, Result, compare
 from osmosis_trainer.engines.protocol import SamplingParams
 from osmosis_trainer.tiny import TINY_MULTIPLY, model_path
 
@@ -19,35 +20,20 @@ REQUESTS = 32
 IN_FLIGHT = 8
 
 
-def run(longest: int = 96, rounds: int = 3) -> list[Result]:
+def run(longest: int = 96, rounds: int = 5) -> list[Result]:
     """Tokens asked for (8 to `longest` a request) per CPU-second."""
     lengths = _lengths(longest)
-    arriving, batches, at_once, one_batch = median_of_rounds(
-        [
-            lambda: asyncio.run(_ours(lengths, IN_FLIGHT)),
-            lambda: _theirs(lengths, IN_FLIGHT),
-            lambda: asyncio.run(_ours(lengths, REQUESTS)),
-            lambda: _theirs(lengths, REQUESTS),
-        ],
-        rounds,
-    )
-    unit = "tokens/CPU-s"
-    return [
-        Result(
-            "sampling, requests arrive over time",
-            arriving,
-            unit,
-            "transformers generate, batches of 8",
-            arriving / batches,
-        ),
-        Result(
-            "sampling, requests arrive at once",
-            at_once,
-            unit,
-            "transformers generate, batch of 32",
-            at_once / one_batch,
-        ),
-    ]
+    cases = {
+        "sampling, requests arrive over time": (IN_FLIGHT, "batches of 8"),
+        "sampling, requests arrive at once": (REQUESTS, "batch of 32"),
+    }
+    results = []
+    for name, (in_flight, batches) in cases.items():
+        rate, ratio = compare(
+            partial(_ours, lengths, in_flight), partial(_theirs, lengths, in_flight), rounds
+        )
+        results.append(Result(name, rate, "tokens/CPU-s", f"transformers generate, {batches}", ratio))
+    return results
 
 
 def _lengths(longest: int) -> list[int]:
@@ -55,7 +41,11 @@ def _lengths(longest: int) -> list[int]:
     return [rng.randint(8, longest) for _ in range(REQUESTS)]
 
 
-async def _ours(lengths: list[int], in_flight: int) -> float:
+def _ours(lengths: list[int], in_flight: int) -> float:
+    return asyncio.run(_sample(lengths, in_flight))
+
+
+async def _sample(lengths: list[int], in_flight: int) -> float:
     engine = workload.engine(slots=REQUESTS)
     prompts = [p for p in workload.prompts(engine.tokenizer, REQUESTS // 4) for _ in range(4)]
     gate = asyncio.Semaphore(in_flight)

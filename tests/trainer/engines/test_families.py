@@ -313,12 +313,15 @@ async def test_a_state_is_continued_only_where_it_ends(tmp_path: Path, make_engi
     """A conversation's next turn continues its slot; an edited history, or the same prompt again, begins anew."""
     engine = make_engine(save_random(tmp_path, "qwen3.5"))
     prompt = prompts()[0]
-    first = await engine.sample(prompt, SamplingParams(6, seed=1))
+    # Two others end first, and the conversation moves into the slot of one of them.
+    others = ([11, 12, 13], [14, 15, 16, 17])
+    asked = [(other, SamplingParams(2, seed=0)) for other in others] + [(prompt, SamplingParams(6, seed=1))]
+    *_, first = await asyncio.gather(*(engine.sample(ids, params) for ids, params in asked))
     later = [*prompt, *first.token_ids, 5, 6, 7]
     edited = [*later[:10], 9, *later[11:]]
     # Three lengths at once beside idle slots; the last token that was sampled was never computed.
-    asked = (later, edited, prompt)
-    turns = await asyncio.gather(*(engine.sample(ids, SamplingParams(6, seed=2)) for ids in asked))
+    texts = (later, edited, prompt)
+    turns = await asyncio.gather(*(engine.sample(ids, SamplingParams(6, seed=2)) for ids in texts))
     assert [turn.cached_tokens for turn in turns] == [len(prompt) + 5, 0, 0]
     rows = [
         TrainingRow(
@@ -329,7 +332,7 @@ async def test_a_state_is_continued_only_where_it_ends(tmp_path: Path, make_engi
             0,
             str(i),
         )
-        for i, (ids, turn) in enumerate(zip(asked, turns, strict=True))
+        for i, (ids, turn) in enumerate(zip(texts, turns, strict=True))
     ]
     assert largest_gap(await engine.score(rows), [turn.logprobs for turn in turns]) <= 1e-5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from osmosis_trainer.engines.local.cache import SlotLedger, common_prefix
+from osmosis_trainer.engines.local.cache import KeyValueCache, SlotLedger, common_prefix
 from osmosis_trainer.engines.protocol import SamplingParams
 
 
@@ -38,6 +38,41 @@ async def test_the_next_turn_continues_where_the_last_ended(make_engine, prompts
     assert second.cached_tokens == len(prompt) + 9
     fresh = await make_engine().sample(longer, SamplingParams(10, seed=2))
     assert fresh.token_ids == second.token_ids
+
+
+async def test_a_known_prompt_costs_no_pass_of_its_own(make_engine, prompts):
+    engine = make_engine(slots=4)
+    prompt = prompts(1)[0]
+    await engine.sample(prompt, SamplingParams(3, seed=1))
+    passes = engine.sampling_counts["passes"]
+    again = await engine.sample(prompt, SamplingParams(5, seed=2))
+    assert again.cached_tokens == len(prompt) - 1
+    assert engine.sampling_counts["passes"] == passes + 5
+    fresh = await make_engine().sample(prompt, SamplingParams(5, seed=2))
+    assert fresh.token_ids == again.token_ids
+
+
+async def test_running_requests_move_together_and_no_text_is_lost(make_engine, prompts, monkeypatch):
+    """Two short requests end below a long one: it takes the slot of one of them, whose text goes on from where it was."""
+    moves = []
+    exchange = KeyValueCache.exchange
+
+    def noted(cache: KeyValueCache, *places: int) -> None:
+        moves.append(places)
+        exchange(cache, *places)
+
+    monkeypatch.setattr(KeyValueCache, "exchange", noted)
+    engine, fresh = make_engine(slots=3), make_engine(slots=1)
+    asked = list(zip(prompts(3), (4, 5, 40), strict=True))
+    samples = await asyncio.gather(*(engine.sample(p, SamplingParams(n, seed=n)) for p, n in asked))
+    assert [places[:2] for places in moves] == [(2, 0)]
+    for (prompt, count), sample in zip(asked, samples, strict=True):
+        assert (await fresh.sample(prompt, SamplingParams(count, seed=count))).token_ids == sample.token_ids
+    for (prompt, count), sample in zip(asked, samples, strict=True):
+        turn = [*prompt, *sample.token_ids, 7, 8]
+        later = await engine.sample(turn, SamplingParams(6, seed=3))
+        assert later.cached_tokens == len(prompt) + count - 1
+        assert later.token_ids == (await fresh.sample(turn, SamplingParams(6, seed=3))).token_ids
 
 
 async def test_publishing_invalidates_prefixes(make_engine, prompts, train):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,6 +65,14 @@ class KeyValueCache:
                 held[target, :, :length] = held[source, :, :length]
         for states in self.states.values():
             states[target] = states[source]
+
+    def exchange(self, left: int, right: int, length: int) -> None:
+        """What two slots hold changes places: their first `length` columns, and their states."""
+        for tensors in (self.keys, self.values):
+            for held in tensors.values():
+                _swap(held[left, :, :length], held[right, :, :length])
+        for states in self.states.values():
+            _swap(states[left], states[right])
 
     def store_states(self, key: tuple[str, int, int], slots: Tensor, states: Tensor) -> None:
         """Replace the states `key` of `slots` by `states` [n, ...]."""
@@ -132,6 +141,15 @@ class SlotLedger:
         self.owner[slot] = owner
         self.tokens[slot] = tokens
 
+    def exchange(self, left: int, right: int) -> int:
+        """Two slots change places; returns how many of their first columns hold anything."""
+        notes: Iterable[list[Any]] = (self.tokens, self.owner, self._freed_at)
+        for note in notes:
+            note[left], note[right] = note[right], note[left]
+        if (left in self._free) != (right in self._free):
+            self._free ^= {left, right}
+        return max(len(self.tokens[left]), len(self.tokens[right]))
+
     def release(self, slot: int) -> None:
         """The request of this slot is over; its keys stay usable."""
         self._clock += 1
@@ -145,6 +163,12 @@ class SlotLedger:
                 self.owner[slot] = None
                 if slot in self._free:
                     self.tokens[slot] = []
+
+
+def _swap(left: Tensor, right: Tensor) -> None:
+    kept = left.clone()
+    left.copy_(right)
+    right.copy_(kept)
 
 
 def common_prefix(left: list[int], right: list[int]) -> int:

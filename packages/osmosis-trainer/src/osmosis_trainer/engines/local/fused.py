@@ -2,13 +2,14 @@
 
 A small model spends most of its sampling time in Python: a transformers decoder layer with PEFT makes about 120 tensor
 calls per token. Here one layer makes about 20: projections that read the same input are one matrix, rotary embedding is
-three calls on queries and keys together, keys and values are written in place. `check` compares against the model's
-own forward when the engine loads, so an architecture that differs in any detail is refused, not approximated.
+three calls on queries and keys together, keys and values are written in place, and an adapter that all rows of a pass use
+is added to a copy of the weights where these are small. `check` compares against the model's own forward when the engine
+loads, so an architecture that differs in any detail is refused, not approximated.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +24,11 @@ from osmosis_trainer.learner.attention_masks import sliding_window
 
 FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 
+# Up to this many elements (4 MiB) a matrix is kept transposed on the CPU: products with a few rows take half the time.
+_TRANSPOSED = 2**20
+# Up to this many elements (16 MiB) in all layers, adapter versions get copies of the weights with their matrices added.
+_MERGED = 2**22
+
 # Down- and up-projections of one fused linear: [in, sum of ranks], [sum of ranks, out].
 FusedLora = tuple[Tensor, Tensor]
 # Per adapter group of a pass: fused matrices by (layer, place), rows that use them (None: all).
@@ -31,7 +37,7 @@ LoraGroups = list[tuple[list["LayerLora"], Tensor | None]]
 
 @dataclass(slots=True)
 class LayerWeights:
-    """One decoder layer, fused."""
+    """One decoder layer, fused; matrices are [in, out]."""
 
     norm_in: Tensor
     qkv: Tensor
@@ -84,13 +90,15 @@ class FusedDecoder:
         self.embedding: Tensor = decoder.embed_tokens.weight.detach()
         self.norm: Tensor = decoder.norm.weight.detach()
         head = model.get_output_embeddings()
-        self.head: Tensor = head.weight.detach()
+        self.head: Tensor = _by_input(head.weight)
         self.head_bias: Tensor | None = None if head.bias is None else head.bias.detach()
         # In single precision the norms' weights are multiplied into the matrices that read them: fewer calls per layer.
         self.folded = self.embedding.dtype == torch.float32
         self.scaling: float = decoder.layers[0].self_attn.scaling
         with torch.no_grad():
             self.layers = [self._fuse(layer) for layer in decoder.layers]
+            elements = sum(m.numel() for w in self.layers for m in (w.qkv, w.out, w.gate_up, w.down))
+            self.merges = self.folded and elements <= _MERGED
             positions = torch.arange(max_context, device=self.embedding.device)[None]
             cos, sin = decoder.rotary_emb(self.embedding[:1, None], positions)
         half = self.head_dim // 2
@@ -114,14 +122,14 @@ class FusedDecoder:
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         return LayerWeights(
             norm_in=norm_in,
-            qkv=qkv * norm_in if self.folded else qkv,
+            qkv=_by_input(qkv * norm_in if self.folded else qkv),
             qkv_bias=bias,
             head_norm=head_norm,
-            out=attention.o_proj.weight.detach(),
+            out=_by_input(attention.o_proj.weight),
             out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
             norm_mlp=norm_mlp,
-            gate_up=gate_up * norm_mlp if self.folded else gate_up,
-            down=mlp.down_proj.weight.detach(),
+            gate_up=_by_input(gate_up * norm_mlp if self.folded else gate_up),
+            down=_by_input(mlp.down_proj.weight),
         )
 
     def logits(self, batch: Pass, cache: KeyValueCache) -> Tensor:
@@ -131,11 +139,7 @@ class FusedDecoder:
 
     def _logits(self, batch: Pass, cache: KeyValueCache) -> Tensor:
         n, w = batch.ids.shape
-        groups: LoraGroups = [
-            (self._compile(weights), token_rows(rows, w))
-            for weights, rows in batch.adapters
-            if weights is not None
-        ]
+        layers, groups = self._layers(batch.adapters, w)
         x = functional.embedding(batch.ids.reshape(-1), self.embedding)
         # The bin column lies outside the rotary table; its keys are never read, so any position will do.
         columns = batch.columns.reshape(-1)
@@ -148,32 +152,44 @@ class FusedDecoder:
             mask = closed.repeat_interleave(self.kv_heads, 0)[:, None]
         slots = torch.arange(n, device=x.device) if batch.slots is None else batch.slots
         where = (slots[:, None].expand(n, w), slice(None), batch.columns)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(layers):
             lora = [(compiled[index], rows) for compiled, rows in groups]
             h = self._norm(x, layer.norm_in)
-            qkv = functional.linear(h, layer.qkv, layer.qkv_bias)
+            qkv = _product(h, layer.qkv, layer.qkv_bias)
             for part, rows in lora:
                 _add_lora(qkv, h, part.qkv, rows)
             attended = self._attend(qkv, layer, cos, sin, mask, where, index, batch, cache)
-            out = functional.linear(attended, layer.out, layer.out_bias)
+            out = _product(attended, layer.out, layer.out_bias)
             for part, rows in lora:
                 _add_lora(out, attended, part.out, rows)
             x = x + out
             h = self._norm(x, layer.norm_mlp)
-            gate_up = functional.linear(h, layer.gate_up)
+            gate_up = h @ layer.gate_up
             for part, rows in lora:
                 _add_lora(gate_up, h, part.gate_up, rows)
             gate, up = gate_up.chunk(2, -1)
             h = functional.silu(gate).mul_(up)
-            down = functional.linear(h, layer.down)
+            down = h @ layer.down
             for part, rows in lora:
                 _add_lora(down, h, part.down, rows)
             x = x + down
         if batch.last is not None:
             x = x.view(n, w, -1)[torch.arange(n, device=x.device), batch.last]
-        return functional.linear(
-            functional.rms_norm(x, self.norm.shape, self.norm, self.eps), self.head, self.head_bias
-        )
+        x = functional.rms_norm(x, self.norm.shape, self.norm, self.eps)
+        return _product(x, self.head, self.head_bias)
+
+    def _layers(
+        self, adapters: list[tuple[LoraWeights | None, Tensor | None]], width: int
+    ) -> tuple[list[LayerWeights], LoraGroups]:
+        """The weights of a pass with `width` tokens a row, and what is to be added for groups of its rows."""
+        weights, everywhere = adapters[0] if adapters else (None, None)
+        if self.merges and weights is not None and everywhere is None:
+            return self._merge(weights), []
+        return self.layers, [
+            (self._compile(weights), token_rows(rows, width))
+            for weights, rows in adapters
+            if weights is not None
+        ]
 
     def _norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """Root mean square norm over the last axis; folded weights are not applied again."""
@@ -229,6 +245,23 @@ class FusedDecoder:
         """Adapters read the same normed input as the matrices beside them."""
         return lora if lora is None or not self.folded else (lora[0] * norm[:, None], lora[1])
 
+    def _merge(self, weights: LoraWeights) -> list[LayerWeights]:
+        """Copies of the layers with an adapter version added; made once per version."""
+        merged: list[LayerWeights] | None = weights.compiled.get("merged")
+        if merged is None:
+            merged = [
+                replace(
+                    layer,
+                    qkv=_plus(layer.qkv, lora.qkv),
+                    out=_plus(layer.out, lora.out),
+                    gate_up=_plus(layer.gate_up, lora.gate_up),
+                    down=_plus(layer.down, lora.down),
+                )
+                for layer, lora in zip(self.layers, self._compile(weights), strict=True)
+            ]
+            weights.compiled["merged"] = merged
+        return merged
+
     def _compile(self, weights: LoraWeights) -> list[LayerLora]:
         """Fuse an adapter version's matrices the way the base is fused; done once per version."""
         compiled: list[LayerLora] | None = weights.compiled.get("fused")
@@ -238,7 +271,7 @@ class FusedDecoder:
             q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
             for index, layer in enumerate(self.layers):
                 attention, mlp = f"model.layers.{index}.self_attn.", f"model.layers.{index}.mlp."
-                inner = layer.down.shape[1]
+                inner = layer.down.shape[0]
 
                 def fuse(parts: list[tuple[str, int]]) -> FusedLora | None:
                     return _fuse_lora(weights, parts, dtype)
@@ -255,15 +288,30 @@ class FusedDecoder:
                             ),
                             layer.norm_in,
                         ),
-                        out=fuse([(attention + "o_proj", layer.out.shape[0])]),
+                        out=fuse([(attention + "o_proj", layer.out.shape[1])]),
                         gate_up=self._fold(
                             fuse([(mlp + "gate_proj", inner), (mlp + "up_proj", inner)]), layer.norm_mlp
                         ),
-                        down=fuse([(mlp + "down_proj", layer.down.shape[0])]),
+                        down=fuse([(mlp + "down_proj", layer.down.shape[1])]),
                     )
                 )
             weights.compiled["fused"] = compiled
         return compiled
+
+
+def _by_input(weight: Tensor) -> Tensor:
+    """A linear layer's matrix [out, in] as [in, out]."""
+    turned = weight.detach().T
+    small = weight.device.type == "cpu" and weight.numel() <= _TRANSPOSED
+    return turned.contiguous() if small else turned
+
+
+def _product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
+
+
+def _plus(matrix: Tensor, lora: FusedLora | None) -> Tensor:
+    return matrix if lora is None else torch.addmm(matrix, *lora)
 
 
 def _fuse_lora(weights: LoraWeights, parts: list[tuple[str, int]], dtype: torch.dtype) -> FusedLora | None:

@@ -37,6 +37,11 @@ class Request:
         """Whose keys this request computes: adapter name and version, (None, 0) for the base model."""
         return (None, 0) if self.weights is None else self.weights.key
 
+    @property
+    def last_token(self) -> int:
+        """What the next token follows: the last one sampled, or the prompt's."""
+        return self.tokens[-1] if self.tokens else self.prompt[-1]
+
     def completion(self, finish_reason: str) -> Completion:
         """The finished result."""
         return Completion(

@@ -18,6 +18,8 @@ from osmosis_trainer.errors import EngineClosedError, EngineError
 
 # Tokens of one prompt pass; longer prompts are computed in pieces so that memory stays bounded.
 _PREFILL_TOKENS = 4096
+# Slots of a decoding pass, idle ones included, per running request before requests are moved together.
+_MOST_IDLE = 1.25
 # A request waits one wave when an earlier one of the same wave saves it at least this many tokens.
 _WORTH_WAITING = 16
 
@@ -139,15 +141,27 @@ class Sampler:
                 wave.append(group)
         return wave, later
 
-    def _prefill(self, wave: list[list[Request]]) -> None:
-        starts = []
-        for group in wave:
+    def _prefill(self, groups: list[list[Request]]) -> None:
+        starts, wave = [], []
+        for group in groups:
             leader = group[0]
             donor, shared = self._ledger.best_donor(leader.owner, leader.prompt)
             # The last prompt token is always computed: its output is the first token's distribution.
             shared = min(shared, len(leader.prompt) - 1)
             self._place(leader, donor, shared)
-            starts.append(shared)
+            if len(group) == 1 and shared == len(leader.prompt) - 1:
+                # One token is left: it is computed beside the running requests.
+                self._running[leader.slot] = leader
+                self.prompt_tokens += 1
+                self.cached_tokens += shared
+            else:
+                wave.append(group)
+                starts.append(shared)
+        if wave:
+            self._compute(wave, starts)
+
+    def _compute(self, wave: list[list[Request]], starts: list[int]) -> None:
+        """The prompts of the groups, each from its start on, in as few passes as the budget allows."""
         self._cache.reserve(max(len(group[0].prompt) for group in wave))
         order = sorted(range(len(wave)), key=lambda i: len(wave[i][0].prompt) - starts[i])
         while order:
@@ -213,38 +227,43 @@ class Sampler:
     # -- decoding ----------------------------------------------------------------------------------------------------
 
     def _decode(self) -> None:
-        """One token for every running request."""
+        """One token for every running request, in one pass over the slots from the first on: the cache is read in place."""
+        self._compact()
         rows = sorted(self._running)
         requests = [self._running[slot] for slot in rows]
-        for request in requests:
-            self._ledger.tokens[request.slot].append(request.tokens[-1])
         lengths = [len(request.prompt) + len(request.tokens) for request in requests]
         span = max(lengths)
         self._cache.reserve(span)
         dense = rows[-1] + 1
-        # A dense pass reads the cache in place; idle rows cost less than copying the keys of the running ones.
-        if 2 * len(rows) >= dense:
-            ids, columns = [0] * dense, [self._cache.bin] * dense
-            for request, length in zip(requests, lengths, strict=True):
-                ids[request.slot], columns[request.slot] = request.tokens[-1], length - 1
-            slots = None
-        else:
-            ids = [request.tokens[-1] for request in requests]
-            columns = [length - 1 for length in lengths]
-            slots = torch.tensor(rows, device=self._device)
+        ids, columns = [0] * dense, [self._cache.bin] * dense
+        for request, length in zip(requests, lengths, strict=True):
+            self._ledger.tokens[request.slot].append(request.last_token)
+            ids[request.slot], columns[request.slot] = request.last_token, length - 1
         batch = Pass(
             ids=torch.tensor(ids, device=self._device)[:, None],
             columns=torch.tensor(columns, device=self._device)[:, None],
-            slots=slots,
+            slots=None,
             span=span,
             last=None,
-            adapters=self._adapter_groups(requests, dense=slots is None),
+            adapters=self._adapter_groups(requests, dense=True),
         )
         logits = self._decoder.logits(batch, self._cache)
         self.passes += 1
-        if slots is None and len(rows) < dense:
+        if len(rows) < dense:
             logits = logits[torch.tensor(rows, device=self._device)]
         self._pick(requests, logits)
+
+    def _compact(self) -> None:
+        """Move running requests into the idle slots below them when those would cost more than they do."""
+        count = len(self._running)
+        if max(self._running) + 1 <= _MOST_IDLE * count + 1:
+            return
+        high = sorted(slot for slot in self._running if slot >= count)
+        low = sorted(set(range(count)) - self._running.keys())
+        for slot, idle in zip(high, low, strict=True):
+            request = self._running[idle] = self._running.pop(slot)
+            request.slot = idle
+            self._cache.exchange(slot, idle, self._ledger.exchange(slot, idle))
 
     def _adapter_groups(
         self, requests: list[Request], dense: bool = False
