@@ -53,7 +53,7 @@ def scan_parquet(
 
 def _buffer(schema: Any) -> int:
     """How much to read at once of each column: less where a metadata struct has many."""
-    count = sum(column.path.startswith("metadata.") for column in schema) + len(TEXT_COLUMNS)
+    count: int = sum(column.path.startswith("metadata.") for column in schema) + len(TEXT_COLUMNS)
     return max(min(READ_BUFFER, ALL_READ_BUFFERS // count), 16 * 1024)
 
 
