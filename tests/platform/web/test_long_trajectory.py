@@ -9,7 +9,7 @@ import pytest
 
 from osmosis_platform.context import Platform
 from osmosis_platform.runs import trajectories
-from osmosis_platform.runs.models import Run, RunAttempt
+from osmosis_platform.runs.models import Run, RunAttempt, RunSample
 
 
 def steps(number: int) -> list[dict[str, Any]]:
@@ -86,3 +86,47 @@ def test_the_page_of_an_attempt_shows_a_part(
     assert "Steps 2,501–2,600 of 2,600" in page
     assert "2,599 tokens in, 2 out" in page
     assert "The trajectory ends before this" in client.get(f"{path}?offset=9000").text
+
+
+def test_the_page_of_a_training_sample_reads_a_part(
+    browser: Any, platform: Platform, town: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = {
+        "branch": "root", "context_tokens": 40, "policy_version": 3, "temperature": 1.0, "finish_reason": "stop", "parse_outcome": "text",
+        "cached_tokens": 12, "seconds": 0.25, "tokens": [{"id": 7, "text": "ä", "logprob": -0.01}],
+    }  # fmt: skip
+    calls = [
+        {**call, "index": n, "messages": [{"role": "assistant", "content": f'{n} ]}}" ' + "ü" * 900}]}
+        for n in range(700)
+    ]
+    facts = {"outcome": "timeout", "reason": "tö slow", "sampled_tokens": 700, "total_tokens": 9}
+    tools = [[{"type": "function", "function": {"name": "lookup"}}]]
+    document = {"rollout_id": "r", **facts, "tool_sets": tools, "calls": calls, "after": 1}
+    text = json.dumps(document, ensure_ascii=False).encode()
+    assert len(text) > trajectories.SMALL_BYTES
+    with platform.database.write() as session:
+        run = Run(
+            workspace_id=town.acme.id, kind="train", name="long", status="running", creator_id=town.ada.user.id, rollout_name="r",
+            entrypoint="main.py", commit_sha="0" * 40, model_path="a/b", config={},
+        )  # fmt: skip
+        session.add(run)
+        session.flush()
+        sha256 = platform.blobs.put_bytes(text).sha256
+        sample = {"step": 3, "row_index": 0, "sample_index": 0, "rollout_id": "r", "reward": 0.5}
+        session.add(RunSample(run_id=run.id, blob_sha256=sha256, **sample))
+    monkeypatch.setattr(trajectories, "_CHUNK", 65_536)
+    page = f"/acme/training/{run.id}/samples/3/0/0"
+    max = browser("max")
+    first = max.json(page)
+    assert {name: first[name] for name in facts} == facts
+    assert (first["tools"], first["reward"]) == (["lookup"], 0.5)
+    assert [call["index"] for call in first["calls"]] == list(range(20))
+    assert first["calls_page"] == {"limit": 20, "offset": 0, "total": None, "more": True}
+    assert "more than 20" in max.get(page).text
+    last = max.json(f"{page}?offset=690")
+    assert [call["answer"]["message"][:3] for call in last["calls"]] == [str(n) for n in range(690, 700)]
+    assert last["calls_page"] == {"limit": 20, "offset": 690, "total": 700, "more": False}
+    shown = max.get(f"{page}?offset=680").text
+    assert "Calls 681–700 of 700" in shown
+    assert "tö slow" in shown
+    assert "ends before this" in max.get(f"{page}?offset=900").text

@@ -86,14 +86,15 @@ class Report:
             return await self._events.put_blob(content)
 
     def _trajectory(self, attempt: Attempt, advantage: float | None) -> dict[str, Any]:
+        """Its calls come last: a page of a long one reads what is before them, and some of them."""
         return {
-            **self._view(attempt.trace),
             "row_index": attempt.row_index,
             "sample_index": attempt.sample_index,
             "outcome": attempt.outcome,
             "reason": None if attempt.outcome == "graded" else attempt.reason,
             "reward": attempt.reward,
             "advantage": advantage,
+            **self._view(attempt.trace),
         }
 
 

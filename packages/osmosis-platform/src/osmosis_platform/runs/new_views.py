@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from osmosis_ai.config.schema import EXPERIMENT, SECTIONS, Key
+from osmosis_ai.config.schema import EXPERIMENT, SECTIONS, TINY_LR_DEFAULT, Key, is_tiny_model
 from osmosis_platform.accounts import sessions
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.adapters.service import active_models, inference_name
@@ -39,6 +39,7 @@ HEADING = {"evaluation": "New evaluation run", "training": "New training run"}
 # A selection offers at most so many names; others can be written into the config.
 OFFERED = 200
 _LONGEST_SETTINGS = 100_000
+LR_DEFAULT = next(key.default for key in SECTIONS["training"]["training"] if key.name == "lr")
 _ALWAYS_SHOWN = {"evaluation", "training", "checkpoints"}
 
 
@@ -69,7 +70,7 @@ def new_page(
             values = {**_suggested(choices), **values}
             text = config_text.write_config(kind, values, secrets)
     if part == "config":
-        return JSONResponse({"config": text})
+        return JSONResponse({"config": text, "defaults": _defaults_by_model(values)})
     return _page(request, viewer, room, text, choices, values, secrets, again=again)
 
 
@@ -257,21 +258,30 @@ def _page(
         came_back=came_back,
         optional=[item for item in EXPERIMENT if not item.required and item.name != "branch"],
         sections={
-            name: [_field(name, item) for item in keys if item.type != "table"]
+            name: [_field(name, item, _defaults_by_model(values)) for item in keys if item.type != "table"]
             for name, keys in sections.items()
         },
         folded=[name for name in sections if name not in _ALWAYS_SHOWN],
     )
 
 
-def _field(section: str, key: Key) -> dict[str, Any]:
+def _defaults_by_model(values: dict[str, str]) -> dict[str, str]:
+    """Defaults that depend on the base model, by dotted key."""
+    model = values.get("experiment.model_path", "")
+    rate = TINY_LR_DEFAULT if is_tiny_model(model) else LR_DEFAULT
+    return {"training.lr": f"{rate:g}"}
+
+
+def _field(section: str, key: Key, by_model: dict[str, str]) -> dict[str, Any]:
     """How a key of a config looks in the form; empty means its default."""
     choices = ("true", "false") if key.type == "bool" else key.choices
     return {
         "name": f"{section}.{key.name}",
         "label": key.name,
         "purpose": key.purpose,
-        "default": "" if key.default is None else key.default_text.strip('"'),
+        "default": by_model.get(
+            f"{section}.{key.name}", "" if key.default is None else key.default_text.strip('"')
+        ),
         "range": key.range_text,
         "choices": choices,
     }

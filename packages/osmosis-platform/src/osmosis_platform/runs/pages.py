@@ -92,7 +92,7 @@ def _reward(run: Run) -> float | None:
 
 
 def progress(run: Run) -> dict[str, Any]:
-    """`done`, `total` (None when unknown) and a text."""
+    """`done`, `total` (None when unknown), their `unit` and a text."""
     if run.kind == "train":
         done, total, unit = run.current_step or 0, run.total_steps, "steps"
     else:
@@ -103,10 +103,11 @@ def progress(run: Run) -> dict[str, Any]:
         return {
             "done": done,
             "total": None,
+            "unit": unit,
             "text": "waiting" if run.status == "pending" else f"{done} {unit}",
         }
     done = min(done, total)
-    return {"done": done, "total": total, "text": f"{done} / {total} {unit}"}
+    return {"done": done, "total": total, "unit": unit, "text": f"{done} / {total} {unit}"}
 
 
 def remaining_ms(run: Run) -> float | None:

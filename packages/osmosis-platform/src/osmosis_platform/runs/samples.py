@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.runs.models import Run, RunSample
+from osmosis_platform.runs.trajectories import window
 from osmosis_platform.storage.store import BlobStore
 
 CALLS = 20
@@ -50,16 +51,26 @@ def sample_row(sample: RunSample) -> dict[str, Any]:
 
 def trajectory(blobs: BlobStore, sample: RunSample, first_call: int) -> dict[str, Any]:
     """The trajectory with the calls from `first_call` on, at most `CALLS` of them and `TOKENS` tokens of each."""
-    document = json.loads(blobs.read_bytes(sample.blob_sha256))
-    calls = document["calls"]
-    facts = {key: value for key, value in document.items() if key not in ("calls", "tool_sets")}
+    found = window(blobs, sample.blob_sha256, first_call, CALLS, "calls")
+    facts = {**_UNKNOWN, **found.facts}
+    tool_sets = facts.pop("tool_sets")
     return {
         **facts,
         **sample_row(sample),
-        "tools": [_tool_name(tool) for tools in document["tool_sets"] for tool in tools],
-        "calls": [_call(call) for call in calls[first_call : first_call + CALLS]],
-        "calls_page": {"limit": CALLS, "offset": first_call, "total": len(calls)},
+        "tools": [_tool_name(tool) for tools in tool_sets for tool in tools],
+        "calls": [_call(call) for call in found.steps],
+        "calls_page": {"limit": CALLS, "offset": first_call, "total": found.total, "more": found.more},
     }
+
+
+# What a large document may say after its calls.
+_UNKNOWN: dict[str, Any] = {
+    "outcome": None,
+    "reason": None,
+    "sampled_tokens": None,
+    "total_tokens": None,
+    "tool_sets": [],
+}
 
 
 def _tool_name(tool: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Parts of a stored trajectory (ATIF): a page of its steps, without reading the whole document.
+"""Parts of a stored trajectory: a page of its steps (ATIF) or model calls (training), without reading the whole document.
 
 Small documents are read as a whole. In large ones the steps in front are passed over, piece by piece; where every so many of them begins
 is remembered, so that later pages start close by.
@@ -26,11 +26,15 @@ _decoder = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some steps of a trajectory. `total` is None as long as nobody has looked as far as the end; `more` says whether others follow."""
+    """Some steps of a trajectory. `total` is None as long as nobody has looked as far as the end; `more` says whether others follow.
+
+    `facts` is what else the document says; of a large one only what is before its steps.
+    """
 
     steps: list[dict[str, Any]]
     more: bool
     total: int | None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class _Places:
     """Where every `_EVERY`-th step of a document begins, in bytes, as far as somebody has looked."""
 
     starts: list[int]
+    facts: dict[str, Any]
     total: int | None = None
 
 
@@ -50,20 +55,21 @@ class _Known:
 _known = _Known()
 
 
-def window(blobs: BlobStore, sha256: str, offset: int, limit: int = STEPS) -> Window:
-    """The steps from `offset` on, at most `limit`. Raises NotFound for a blob that is not stored."""
+def window(blobs: BlobStore, sha256: str, offset: int, limit: int = STEPS, array: str = "steps") -> Window:
+    """The steps from `offset` on, at most `limit`; `array` is where the document has them. Raises NotFound for a blob that is not stored."""
     path = blobs.path(sha256)
     with blobs.open(sha256) as file:
         if path.stat().st_size <= SMALL_BYTES:
-            steps = json.loads(file.read())["steps"]
-            return Window(steps[offset : offset + limit], offset + limit < len(steps), len(steps))
-        return _large(file, path, sha256, offset, limit)
+            document = json.loads(file.read())
+            steps = document.pop(array)
+            return Window(steps[offset : offset + limit], offset + limit < len(steps), len(steps), document)
+        return _large(file, path, sha256, offset, limit, array)
 
 
-def _large(file: BinaryIO, path: Path, sha256: str, offset: int, limit: int) -> Window:
+def _large(file: BinaryIO, path: Path, sha256: str, offset: int, limit: int, array: str) -> Window:
     with _known.guard:
         known = _known.places.get(sha256)
-    places = _Places(list(known.starts), known.total) if known else _Places([_first_step(file)])
+    places = _Places(list(known.starts), known.facts, known.total) if known else _beginning(file, array)
     index = min(offset // _EVERY, len(places.starts) - 1)
     number, ranges, more = index * _EVERY, [], False
     for start, end in _elements(_Text(file, places.starts[index])):
@@ -83,13 +89,12 @@ def _large(file: BinaryIO, path: Path, sha256: str, offset: int, limit: int) -> 
         if len(_known.places) > _REMEMBERED:
             _known.places.popitem(last=False)
     with path.open("rb") as again:
-        return Window([_element(again, *span) for span in ranges], more, places.total)
+        return Window([_element(again, *span) for span in ranges], more, places.total, places.facts)
 
 
-def _element(file: BinaryIO, start: int, end: int) -> dict[str, Any]:
+def _element(file: BinaryIO, start: int, end: int) -> Any:
     file.seek(start)
-    found: dict[str, Any] = json.loads(file.read(end - start))
-    return found
+    return json.loads(file.read(end - start))
 
 
 class _Text:
@@ -145,17 +150,20 @@ class _Text:
         return not self._ended
 
 
-def _first_step(file: BinaryIO) -> int:
-    """Where the elements of the top-level array `steps` begin."""
+def _beginning(file: BinaryIO, array: str) -> _Places:
+    """Where the elements of a top-level array begin, and what the document says before it."""
     text = _Text(file, 0)
     text.take("{")
+    values: dict[str, tuple[int, int]] = {}
     while True:
         key = text.value()
         text.take(":")
-        if key == "steps":
+        if text.peek() == "[" and key == array:
             text.take("[")
-            return text.position
+            return _Places([text.position], {name: _element(file, *span) for name, span in values.items()})
+        start = text.position
         text.value()
+        values[key] = (start, text.position)
         text.take(",")
 
 

@@ -37,6 +37,10 @@
     }
   });
 
+  // On narrow screens the menu is one line that scrolls: the page's own entry is in sight.
+  const here = document.querySelector(".side nav [aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft - (here.parentElement.clientWidth - here.offsetWidth) / 2;
+
   document.querySelector("[data-go-on]")?.requestSubmit();
 
   document.addEventListener("submit", (event) => {

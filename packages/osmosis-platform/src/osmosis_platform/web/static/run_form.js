@@ -20,7 +20,12 @@
     query.set("part", "config");
     const answer = await fetch(`${settings.action}?${query}`, { headers: { Accept: "application/json" } });
     if (!answer.ok || mine !== asked) return;
-    config.value = (await answer.json()).config;
+    const written = await answer.json();
+    config.value = written.config;
+    for (const [name, value] of Object.entries(written.defaults)) {
+      const field = settings.elements[name];
+      if (field) field.placeholder = value;
+    }
     byHand = false;
     edited.hidden = true;
     number();
