@@ -88,12 +88,26 @@ async def test_a_full_server_is_asked_again(start_server, start_controller):
     assert not server.refusals
 
 
-async def test_a_refused_rollout_says_nothing_of_the_agent(start_server, start_controller):
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(400, "failed"), (413, "failed"), (422, "failed"), (401, "invalid"), (404, "invalid"), (500, "invalid")],
+)
+async def test_a_rollout_that_the_server_refuses(answer, status, start_server, start_controller):
+    """A request that it never takes fails for good; anything else says nothing of this row."""
+    judged = []
+
+    async def keep(request, result):
+        judged.append(result)
+
     server, url = await start_server()
-    server.refusals = [JSONResponse({"detail": "label must be text"}, status_code=422)]
-    result = await (await start_controller(url)).run(request())
-    assert (result.status, result.error_type) == ("invalid", "rollout_protocol_error")
+    server.refusals = [JSONResponse({"detail": "label must be text"}, status_code=answer)]
+    controller = await start_controller(url, on_result=keep)
+    result = await controller.run(request())
+    assert (result.status, result.error_type) == (status, "rollout_protocol_error")
     assert "label must be text" in result.error_message
+    assert result.failed_in is None
+    assert judged == ([result] if status == "failed" else [])
+    assert (await controller.run(request())).status == "success"
 
 
 async def test_a_silent_server_runs_into_the_controllers_deadline(

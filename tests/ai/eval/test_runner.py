@@ -61,6 +61,15 @@ async def test_an_evaluation_from_rows_to_numbers(make_runner, memory_rows, sink
     assert len({request["seed"] for request in inference.rollout_requests()}) == 10
 
 
+async def test_a_row_that_the_server_never_takes_fails_alone(make_runner, memory_rows, sink):
+    rows = memory_rows(3, {1: json.loads("[" * 200 + "]" * 200)})
+    outcome = await make_runner(rows).run()
+    assert outcome.status == "finished"
+    assert [sink.attempts[(row, 0)].status for row in range(3)] == ["success", "failed", "success"]
+    assert sink.attempts[(1, 0)].error_type == "rollout_protocol_error"
+    assert "128 levels" in sink.attempts[(1, 0)].error_message
+
+
 async def test_an_attempt_brings_its_trajectory_and_artifacts(make_runner, memory_rows, sink):
     await make_runner(memory_rows(1, {0: "artifacts"})).run()
     (record,) = sink.attempts.values()

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 _OPEN_FILES = 65_536
 _REFUSED_PAUSE_SEC = 0.1
+# A server that answers so has no use for this request, however often it comes; it may take the others.
+_FAULT_OF_REQUEST = frozenset({400, 413, 422})
 
 ResultHook = Callable[[RolloutRunRequest, RolloutResult], Awaitable[None]]
 
@@ -172,7 +174,7 @@ class RolloutController:
         except RolloutProtocolError as error:
             if error.status_code == 404 and state.admitted:
                 return _invalid(request, "rollout_server_lost", error.message, state)
-            return _invalid(request, "rollout_protocol_error", error.message, state)
+            return await self._refused(request, error, state)
         except NOT_CONNECTED as error:
             # The next rollout waits until the server is back.
             self._watch.suspect()
@@ -183,6 +185,17 @@ class RolloutController:
             return _invalid(request, "rollout_transport_error", str(error) or type(error).__name__, state)
         finally:
             del self._open[rollout_id]
+
+    async def _refused(
+        self, request: RolloutRunRequest, error: RolloutProtocolError, state: _OpenRollout
+    ) -> RolloutResult:
+        result = _invalid(request, "rollout_protocol_error", error.message, state)
+        if state.admitted or error.status_code not in _FAULT_OF_REQUEST:
+            return result
+        failed = replace(result, status="failed")
+        if self._on_result is not None:
+            await self._on_result(request, failed)
+        return failed
 
     def _judge(self, state: _OpenRollout, terminal: TerminalCallbackResult) -> RolloutResult:
         result = classify(terminal, duration_ms=(time.monotonic() - state.started) * 1000)
