@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from osmosis_ai.rollout import (
     SampleSource,
     get_rollout_context,
 )
+from osmosis_ai.rollout.utils import deadline
 
 ANSWER = [{"role": "assistant", "content": "42"}]
 
@@ -252,6 +254,16 @@ async def test_grader_deadline_is_its_own() -> None:
     completion, graded = await execute(backend, label="x", agent_timeout_sec=30, grader_timeout_sec=0.05)
     assert completion.status == "success"
     assert (graded.err_category, graded.err_message) == ("timeout", "grader exceeded its 0.05s deadline")
+
+
+async def test_a_timer_that_is_early_ends_the_budget_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forever(ctx: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    backend = LocalBackend(workflow=workflow(forever))
+    (completion,) = await execute(backend, grading=False, agent_timeout_sec=0.05)
+    assert (completion.status, completion.err_category) == ("failure", "timeout")
 
 
 async def test_waiting_for_a_slot_counts_against_the_deadline(wait_until: Callable[..., Any]) -> None:
