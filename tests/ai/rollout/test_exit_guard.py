@@ -145,6 +145,14 @@ async def test_tasks_of_others_are_left_as_they_are() -> None:
     await asyncio.gather(guarded, ordinary)
 
 
+async def test_what_is_no_coroutine_is_refused_where_it_is_given() -> None:
+    async def code() -> None:
+        await asyncio.create_task("text")  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="coroutine"):
+        await without_exit(code)
+
+
 async def test_a_task_that_was_cancelled_before_it_began_warns_of_nothing() -> None:
     async def code() -> None:
         task = asyncio.create_task(leave())

@@ -84,7 +84,7 @@ class _GuardedTasks:
     def __call__(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
         context: Context | None = options.get("context")
         guard = _guard.get() if context is None else context.get(_guard)
-        if guard is not None:
+        if guard is not None and asyncio.iscoroutine(coro):
             coro = _GuardedCoroutine(coro, guard)
         if self._inner is not None:
             return self._inner(loop, coro, **options)
