@@ -365,6 +365,15 @@ def test_a_secret_without_a_value_names_the_option(site: Site) -> None:
     assert found["error"]["details"] == {"missing": ["OPENAI_API_KEY"], "flags": ["--secrets-file"]}
 
 
+def test_a_provider_without_its_key_is_refused_before_anything_is_made(site: Site) -> None:
+    config = site.root / "configs" / "eval" / "ask.toml"
+    config.write_text(CONFIG.replace('["OPENAI_API_KEY"]', "[]"))
+    status, found = site.run("--dataset-file", "data/questions.jsonl", OPENAI_API_KEY="")
+    assert (status, found["error"]["code"]) == (1, "VALIDATION")
+    assert found["error"]["details"]["missing"] == ["OPENAI_API_KEY"]
+    assert not list((site.root / ".osmosis").glob("evals/[a-z]*"))
+
+
 def test_a_rollout_that_does_not_import_says_why(site: Site) -> None:
     (site.root / "rollouts/ask/main.py").write_text("import no_such_module\n")
     status, found = site.evaluate("broken")

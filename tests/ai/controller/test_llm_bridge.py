@@ -131,6 +131,18 @@ async def test_the_total_of_the_provider_counts(usage, tokens, litellm):
         (APIConnectionError("refused", 500), TransientChatError, 502, True),
         (Timeout("too slow", 408), TransientChatError, 502, True),
         (ValueError("broken"), TransientChatError, 502, True),
+        (
+            ProviderError("OpenAIException - Missing credentials. Please pass an `api_key`", 500),
+            ChatError,
+            401,
+            True,
+        ),
+        (
+            APIConnectionError("Missing Gemini API key. Set it.\nTraceback (most recent", 500),
+            ChatError,
+            401,
+            True,
+        ),
     ],
 )
 async def test_what_provider_errors_mean(error, kind, status, infrastructure, litellm):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from osmosis_ai.provider_names import PROVIDERS, has_known_provider, similar_provider
+from osmosis_ai.provider_names import PROVIDERS, cannot_be_called, has_known_provider, similar_provider
 
 # They start a login in a browser, which nobody can answer in a run.
 WANT_A_PERSON = {"chatgpt", "github_copilot"}
@@ -43,3 +43,20 @@ def test_the_list_is_that_of_litellm() -> None:
 )
 def test_known_and_similar_providers(model: str, known: bool, similar: str | None) -> None:
     assert (has_known_provider(model), similar_provider(model)) == (known, similar)
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "certain"),
+    [
+        ("openai/gpt-5-mini", (), True),
+        ("openai/gpt-5-mini", ("OPENAI_API_KEY",), False),
+        ("gemini/gemini-x", ("GOOGLE_API_KEY",), False),
+        ("anthropic/claude-x", ("OPENAI_API_KEY",), True),
+        ("bedrock/claude-x", (), False),  # a role of the machine may do
+        ("ollama/llama", (), False),
+    ],
+)
+def test_only_a_provider_that_takes_nothing_but_its_key_cannot_be_called(
+    model: str, names: tuple[str, ...], certain: bool
+) -> None:
+    assert cannot_be_called(model, names) is certain

@@ -17,6 +17,7 @@ from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import NotFound
 from osmosis_platform.repositories import service
+from osmosis_platform.repositories.git import run_git
 from osmosis_platform.repositories.models import SyncEvent
 
 Git = Callable[..., subprocess.CompletedProcess[str]]
@@ -70,6 +71,7 @@ def repository(platform: Platform, town: Any) -> Any:
     folder = Path(platform.settings.data_dir) / "tree"
     folder.mkdir()
     tree(folder)
+    (folder / "agent").symlink_to("rollouts/calc", target_is_directory=True)
     platform.git.commit_tree(
         "Acme/Agents", folder, branch="main", message="Start", author="A", email="a@example.com"
     )
@@ -135,3 +137,5 @@ def test_a_commit_is_resolved_once_and_exported(platform: Platform, repository: 
     assert (tmp_path / "out" / "main.py").read_text() == "print(1)\n"
     with pytest.raises(NotFound, match="rollouts/none"):
         platform.git.export("Acme/Agents", sha, "rollouts/none", tmp_path / "none")
+    entry = run_git("ls-tree", sha, "agent", cwd=platform.git.path("Acme/Agents"))
+    assert entry.startswith(b"120000 ")  # a link stays one

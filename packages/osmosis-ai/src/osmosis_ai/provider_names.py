@@ -42,6 +42,16 @@ KEY_VARIABLES = {
     "bedrock": "AWS_ACCESS_KEY_ID",
     "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
 }
+# Variables that LiteLLM takes in place of the key, for the providers that take nothing else. The cloud providers that are not
+# here also know roles, profiles and files.
+_INSTEAD = {
+    "openai": {"OPENAI_ADMIN_KEY"},
+    "anthropic": {"ANTHROPIC_AUTH_TOKEN"},
+    "xai": set[str](),
+    "gemini": {"GOOGLE_API_KEY"},
+    "openrouter": {"OR_API_KEY"},
+    "cerebras": set[str](),
+}
 
 
 def has_known_provider(model: str) -> bool:
@@ -60,3 +70,9 @@ def missing_key(model: str, names: Collection[str]) -> str | None:
     """The variable with the key of the model's provider, when it is not among the names of what a run is given."""
     variable = KEY_VARIABLES.get(model.partition("/")[0])
     return variable if variable is not None and variable not in names else None
+
+
+def cannot_be_called(model: str, names: Collection[str]) -> bool:
+    """Whether LiteLLM is certain to refuse the model: nothing it could take for the provider's key is among ``names``."""
+    instead = _INSTEAD.get(model.partition("/")[0])
+    return instead is not None and missing_key(model, names) is not None and instead.isdisjoint(names)

@@ -116,7 +116,7 @@ class GitHost:
         }
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder) / "work"
-            shutil.copytree(tree, work)
+            shutil.copytree(tree, work, symlinks=True)
             run_git("init", "--quiet", f"--initial-branch={branch}", cwd=work)
             run_git("add", "--all", cwd=work)
             run_git("commit", "--quiet", "--message", message, cwd=work, extra=identity)

@@ -24,7 +24,7 @@ from osmosis_ai.cli.submit.values import secret_values
 from osmosis_ai.config import RunConfig, load_config
 from osmosis_ai.config.submission import Submission, validate_submission
 from osmosis_ai.extras import extra
-from osmosis_ai.provider_names import has_known_provider, missing_key
+from osmosis_ai.provider_names import cannot_be_called, has_known_provider, missing_key
 
 if TYPE_CHECKING:
     from osmosis_ai.eval.local.folder import RunFolder
@@ -72,7 +72,8 @@ def run_locally(options: LocalOptions) -> OperationResult:
         raise CLIError(f"--name: {name!r} cannot be used: {problem}.", details={"field": "name"})
     folder = RunFolder(_output_root(options, root), name)
     secrets = secret_values(config.secrets, options.secrets_file)
-    _warn_of_missing_key(submission, options.model_url)
+    if options.model_url is None:
+        _check_key(submission)
     with folder.locked(), _scratch() as scratch:
         source = dataset_source(options.dataset_file, submission.experiment["dataset"])
         rows_path, total = _index(source, scratch)
@@ -132,14 +133,24 @@ def _check_port(port: int) -> None:
         ) from error
 
 
-def _warn_of_missing_key(submission: Submission, model_url: str | None) -> None:
+def _check_key(submission: Submission) -> None:
+    """Refuse, before anything is made, to call a provider without its key. ``[env]`` is for the rollout only."""
     model = submission.experiment["model_path"]
-    variable = missing_key(model, [*submission.secrets, *submission.env, *os.environ])
-    if model_url is None and variable is not None:
-        warn(
-            "CONFIG",
-            f"{model} is called with {variable}, which is not set: export it, or list it under [secrets].required.",
-        )
+    known = {*submission.secrets, *(name for name, value in os.environ.items() if value)}
+    variable = missing_key(model, known)
+    if variable is None:
+        return
+    problem = (
+        f"{model} is called with {variable}, which is not set: export it, or list it under [secrets].required "
+        "and give its value with --secrets-file."
+    )
+    if not cannot_be_called(model, known):
+        warn("CONFIG", problem)
+        return
+    raise CLIError(
+        f"{problem} For a server of your own give its address with --model-url.",
+        details={"field": "model_path", "missing": [variable]},
+    )
 
 
 def _output_root(options: LocalOptions, root: Path) -> Path:

@@ -1,6 +1,7 @@
 """Model calls through LiteLLM, for policies of other providers."""
 
 import logging
+import re
 from typing import Any, Protocol
 
 from fastapi import APIRouter
@@ -26,6 +27,8 @@ _SILENTLY_DROPPED = frozenset({"model", "store", "metadata", "service_tier"})
 _PROBE_TOKENS = 256
 # LiteLLM's names for a provider that did not answer at all.
 _UNREACHABLE = frozenset({"APIConnectionError", "Timeout"})
+# What LiteLLM and the clients of providers say when nobody gave them a key. It comes as an error of the server.
+_NO_CREDENTIALS = re.compile(r"Missing credentials|Missing [\w ]{1,40}API key", re.IGNORECASE)
 
 
 class _LiteLLM(Protocol):
@@ -119,13 +122,15 @@ class LiteLLMBridge:
 def chat_error_of(error: Exception) -> ChatError:
     """What a LiteLLM exception means for the agent and for the rollout.
 
-    Wrong credentials and unknown models are infrastructure: no agent could do better. A request that the provider
+    Missing and wrong credentials and unknown models are infrastructure: no agent could do better. A request that the provider
     rejects (400, 422, too long a context) is the agent's. Everything else may pass with time. The agent gets the provider's
     own status where that is 4xx, else 502.
     """
     status = getattr(error, "status_code", None)
     name = type(error).__name__
-    message = f"{name}: {error}"
+    message = f"{name}: {error}".partition("\nTraceback (")[0]
+    if _NO_CREDENTIALS.search(message):
+        return ChatError(message, status=401, type="invalid_request_error", code=name, infrastructure=True)
     if name in _UNREACHABLE or not isinstance(status, int) or not 400 <= status < 500:
         return TransientChatError(message, status=502, code=name)
     if status in (401, 403, 404):
