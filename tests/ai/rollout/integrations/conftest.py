@@ -125,6 +125,18 @@ def roll(
     return run
 
 
+@pytest.fixture
+def failure_of_tool(policy: Any, roll: Any) -> Callable[..., Any]:
+    """What a rollout failed with whose policy calls the tool of that name."""
+
+    async def run(name: str, workflow: Any) -> str:
+        policy.script = in_turn({"tool_calls": [call(name)]})
+        completion = (await roll(workflow)).completion
+        return f"{completion['err_category']}: {completion['err_message']}"
+
+    return run
+
+
 @pytest.fixture(name="call")
 def call_fixture() -> Callable[..., Json]:
     """A tool call as a policy writes it."""

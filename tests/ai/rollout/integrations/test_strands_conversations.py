@@ -171,13 +171,8 @@ class LeavingTool(AgentWorkflow):
         await agent_for(ctx, tools=[leaves]).invoke_async()
 
 
-async def test_tool_that_exits_fails_its_rollout_only(
-    policy: Any, roll: Any, call: Any, in_turn: Any
-) -> None:
-    policy.script = in_turn({"tool_calls": [call("leaves")]})
-    outcome = await roll(LeavingTool)
-    assert outcome.completion["err_message"] == "user code called SystemExit(3)"
-    assert outcome.completion["err_category"] == "agent_error"
+async def test_tool_that_exits_fails_its_rollout_only(failure_of_tool: Any) -> None:
+    assert await failure_of_tool("leaves", LeavingTool) == "agent_error: user code called SystemExit(3)"
 
 
 class Nested(AgentWorkflow):
