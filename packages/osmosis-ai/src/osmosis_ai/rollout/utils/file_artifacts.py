@@ -38,11 +38,14 @@ async def create_rollout_artifacts_dir(
     A rollout goes on without a folder, so failures are logged and not raised.
     """
     ensure_single_path_segment(rollout_id, label="rollout_id")
+    rollout_dir = f"{root}/{rollout_id}"
+    if (made := _made_before(rollout_dir)) is not None:
+        return made
     total = CREATE_ATTEMPTS if attempts is None else attempts
     for attempt in range(total):
         try:
             # A slow disk must hold up this rollout only.
-            return await asyncio.to_thread(_create_and_probe, f"{root}/{rollout_id}")
+            return await asyncio.to_thread(_create_and_probe, rollout_dir)
         except (OSError, ValueError) as error:
             # An id no file system takes: too long, or text without an encoding.
             hopeless = isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG
@@ -60,13 +63,15 @@ async def create_rollout_artifacts_dir(
     return None
 
 
+def _made_before(rollout_dir: str) -> Path | None:
+    """The folder, where it is proven already: the grader comes after the workflow."""
+    artifacts = f"{rollout_dir}/artifacts"
+    known = os.path.exists(f"{rollout_dir}/{HEALTH_CHECK_FILENAME}") and os.path.isdir(artifacts)
+    return Path(artifacts) if known else None
+
+
 def _create_and_probe(rollout_dir: str) -> Path:
-    artifacts, probe = f"{rollout_dir}/artifacts", f"{rollout_dir}/{HEALTH_CHECK_FILENAME}"
-    folder = Path(artifacts)
-    if os.path.exists(probe):  # the grader comes after the workflow
-        if not os.path.isdir(artifacts):
-            folder.mkdir(exist_ok=True)
-        return folder
+    folder, probe = Path(f"{rollout_dir}/artifacts"), Path(f"{rollout_dir}/{HEALTH_CHECK_FILENAME}")
     try:
         Path(rollout_dir).mkdir()
     except FileNotFoundError:
@@ -74,7 +79,8 @@ def _create_and_probe(rollout_dir: str) -> Path:
     except FileExistsError:
         pass
     folder.mkdir(exist_ok=True)
-    Path(probe).write_bytes(b"ok\n")
+    if not probe.exists():
+        probe.write_bytes(b"ok\n")
     return folder
 
 
