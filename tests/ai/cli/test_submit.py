@@ -203,6 +203,15 @@ def test_a_bad_config_never_asks(osmosis, workspace, platform, config):
     }
 
 
+def test_problems_of_later_stages_stand_below_the_error(osmosis, workspace, platform, config):
+    ran = osmosis("eval", "submit", config(more="[evaluation]\nbad = 1\n[env]\na = 1"), "--plain")
+    assert ran.code == 1
+    first, heading, *also = ran.err.splitlines()
+    assert first.startswith("Error: Missing [secrets] section")
+    assert heading == "Also wrong in this file:"
+    assert [line.split(": ")[0] for line in also] == ["  - evaluation.bad", "  - env.a", "  - env.a"]
+
+
 def secrets(platform, *items):
     listed = [{"id": str(number), "name": name, "scope": scope} for number, (name, scope) in enumerate(items)]
     platform.page("/environment-secrets", "environment_secrets", listed)

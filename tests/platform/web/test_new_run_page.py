@@ -18,7 +18,7 @@ from osmosis_platform.accounts.models import User
 from osmosis_platform.accounts.service import hash_password
 from osmosis_platform.context import Platform
 from osmosis_platform.jobs.models import Job
-from osmosis_platform.runs.config_text import config_of, read_config
+from osmosis_platform.runs.config_text import BadConfig, config_of, read_config
 from osmosis_platform.runs.models import Run
 
 GOOD = """[experiment]
@@ -165,6 +165,18 @@ def test_problems_name_their_line(
     assert body["problems"][0]["line"] == line
     assert body["config"] == config
     assert runs(platform) == []
+
+
+def test_problems_of_every_stage_come_at_once() -> None:
+    text = GOOD.replace('dataset = "sums"\n', "").replace("n = 3", "n = 0\nbad = 1").replace("NOTE", "note")
+    with pytest.raises(BadConfig) as caught:
+        read_config("eval", text)
+    assert [(problem.line, problem.message.partition(":")[0]) for problem in caught.value.problems] == [
+        (1, "Missing 'dataset' in [experiment] of eval.toml, line 1"),
+        (8, "evaluation.bad"),
+        (11, "env.note"),
+        (7, "evaluation.n"),
+    ]
 
 
 def test_every_value_survives_the_way_through_the_text() -> None:

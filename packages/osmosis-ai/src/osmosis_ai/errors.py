@@ -24,6 +24,10 @@ class OsmosisError(Exception):
         self.code = code or self.default_code
         self.details: dict[str, Any] = dict(details or {})
 
+    def further_lines(self) -> list[str]:
+        """Lines for people to read below the message; programs find the same in ``details``."""
+        return []
+
     def to_dict(self) -> dict[str, Any]:
         """The error as JSON: ``{"code", "message", "details"}``."""
         return {"code": self.code, "message": self.message, "details": self.details}

@@ -19,7 +19,7 @@ from osmosis_ai.cli.errors import (
     CLIError,
 )
 from osmosis_ai.cli.output.emit import emit
-from osmosis_ai.cli.output.messages import show_error, write_error_line
+from osmosis_ai.cli.output.messages import notice, show_error, write_error_line
 from osmosis_ai.cli.output.mode import Mode, mode
 from osmosis_ai.cli.output.results import OperationResult
 from osmosis_ai.cli.output.visible import visible
@@ -108,6 +108,8 @@ def _show(label: str, error: OsmosisError) -> int:
     if code not in ERROR_CODES:
         code, details = "VALIDATION", {"reason": error.code, **details}
     show_error(label, code, _with_hint(error), details)
+    for line in error.further_lines():
+        notice(line)
     return error.exit_code if isinstance(error, CLIError) else EXIT_ERROR
 
 

@@ -4,6 +4,7 @@ The layout is checked here; ranges of ``[execution]``, and what the chosen bench
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,12 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from osmosis_ai.config.benchmark_secrets import check_secrets
+from osmosis_ai.config.benchmark_secrets import secret_errors
 from osmosis_ai.config.errors import ConfigError
 from osmosis_ai.config.issues import Issue, issue, shown, suggest, suggest_key
-from osmosis_ai.config.loader import check_env_names
+from osmosis_ai.config.loader import env_name_errors
 from osmosis_ai.config.paths import locate_config
-from osmosis_ai.config.source import ConfigSource, read_source
+from osmosis_ai.config.source import ConfigSource, read_source, together
 
 MAX_AGENTS = 8
 DEFAULT_ATTEMPTS_PER_TASK = 1
@@ -186,42 +187,55 @@ def load_benchmark_config(path: str | Path, workspace_dir: Path) -> BenchmarkCon
     """Read ``configs/benchmark/*.toml`` and check everything that can be checked without the platform.
 
     Raises:
-        ConfigError: the first failing stage, with the file, the key and the rule.
+        ConfigError: the first failing stage, with the file, the key and the rule; problems of later stages are in its details.
     """
     source = read_source(locate_config(path, "benchmark", workspace_dir))
-    _require_tables(source)
+    errors = [*_table_errors(source)]
+    parsed = None
     try:
         parsed = _Document.model_validate(source.document)
     except ValidationError as error:
-        raise source.invalid("benchmark", [_issue(found) for found in error.errors()]) from error
-    agents = [
-        (f"agents.{index}.env", f"[agents.env] of agent {index + 1}", agent.env)
-        for index, agent in enumerate(parsed.agents)
-    ]
-    check_env_names(source, [("env", "[env]", parsed.env), *agents])
-    config = BenchmarkConfig(
-        source.path, parsed.experiment, parsed.tasks, parsed.agents, parsed.execution, parsed.env
-    )
-    try:
-        check_secrets(config)
-    except ConfigError as error:
-        raise source.pointed(error) from error
+        told = {found.details["field"] for found in errors}
+        issues = [_issue(found) for found in error.errors() if str(found["loc"][0]) not in told]
+        if issues:
+            errors.append(source.invalid("benchmark", issues))
+    errors += env_name_errors(source, _variables(source.document))
+    config = None
+    if parsed is not None:
+        config = BenchmarkConfig(
+            source.path, parsed.experiment, parsed.tasks, parsed.agents, parsed.execution, parsed.env
+        )
+        errors += [source.pointed(error) for error in secret_errors(config)]
+    if errors or config is None:
+        raise together(errors)
     return config
 
 
-def _require_tables(source: ConfigSource) -> None:
+def _variables(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Every table of environment variables with its path and what people call it."""
+    agents = document.get("agents")
+    tables = [("env", "[env]", document.get("env"))] + [
+        (f"agents.{index}.env", f"[agents.env] of agent {index + 1}", agent.get("env"))
+        for index, agent in enumerate(agents if isinstance(agents, list) else [])
+        if isinstance(agent, dict)
+    ]
+    return [(path, label, env) for path, label, env in tables if isinstance(env, dict)]
+
+
+def _table_errors(source: ConfigSource) -> Iterator[ConfigError]:
     document = source.document
     if "experiment" not in document:
-        raise source.refused(f"Missing [experiment] section in {source.path}.", "experiment")
-    if not isinstance(document["experiment"], dict):
-        raise source.refused(f"[experiment] must be a table in {source.where('experiment')}.", "experiment")
+        yield source.refused(f"Missing [experiment] section in {source.path}.", "experiment")
+    elif not isinstance(document["experiment"], dict):
+        yield source.refused(f"[experiment] must be a table in {source.where('experiment')}.", "experiment")
     if "agents" not in document:
-        raise source.refused(
+        yield source.refused(
             f"Missing [[agents]] section in {source.path}: name at least one agent.", "agents"
         )
+        return
     agents = document["agents"]
     if not isinstance(agents, list) or not all(isinstance(agent, dict) for agent in agents):
-        raise source.refused(f"[[agents]] must be an array of tables in {source.where('agents')}.", "agents")
+        yield source.refused(f"[[agents]] must be an array of tables in {source.where('agents')}.", "agents")
 
 
 def _issue(found: ErrorDetails) -> Issue:

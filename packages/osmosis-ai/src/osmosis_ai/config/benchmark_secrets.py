@@ -1,5 +1,6 @@
 """Which secrets a benchmark config may name, and where: a resolved secret must never meet a plain value of the same name."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from osmosis_ai.config.errors import ConfigError
@@ -23,59 +24,55 @@ RESERVED_ENV = frozenset({"HF_TOKEN"})
 HARNESS_SECRETS = {"cursor-cli": "CURSOR_API_KEY", "mini-swe-agent": "MSWEA_API_KEY"}
 
 
-def check_secrets(config: "BenchmarkConfig") -> None:
-    """Refuse the first broken rule.
-
-    Raises:
-        ConfigError: with the key in ``details["field"]``.
-    """
+def secret_errors(config: "BenchmarkConfig") -> Iterator[ConfigError]:
+    """Every broken rule in order, with the key in ``details["field"]``."""
     for name in RESERVED_ENV & config.env.keys():
-        raise _problem("env", f"{name} is reserved by the benchmark runner and cannot be set in [env].")
+        yield _problem("env", f"{name} is reserved by the benchmark runner and cannot be set in [env].")
     for index, agent in enumerate(config.agents):
-        _check_agent(f"agents.{index}", agent, config.env | agent.env)
+        yield from _agent_errors(f"agents.{index}", agent, config.env | agent.env)
     judge = config.execution.judge_api_key_secret
     if judge is not None:
         field = "execution.judge_api_key_secret"
-        _check_name(field, judge)
+        yield from _name_errors(field, judge)
         if any(judge in config.env | agent.env for agent in config.agents):
-            raise _problem(field, f"{judge} must not be a variable of [env] or [agents.env] too.")
+            yield _problem(field, f"{judge} must not be a variable of [env] or [agents.env] too.")
 
 
-def _check_agent(field: str, agent: "Agent", env: dict[str, str]) -> None:
+def _agent_errors(field: str, agent: "Agent", env: dict[str, str]) -> Iterator[ConfigError]:
     key = getattr(agent.model, "api_key_secret", None)
     if key is not None:
         where = f"{field}.model.{agent.model.type}.api_key_secret"
-        _check_name(where, key)
+        yield from _name_errors(where, key)
         if key in RESERVED_MODEL_SECRETS:
-            raise _problem(where, f"{key} is reserved by the benchmark runner; use a secret of another name.")
+            yield _problem(where, f"{key} is reserved by the benchmark runner; use a secret of another name.")
         if key in env:
-            raise _problem(where, f"{key} must not be a variable of this agent's environment too.")
+            yield _problem(where, f"{key} must not be a variable of this agent's environment too.")
     if agent.harness_api_key_secret is not None:
-        _check_name(f"{field}.harness_api_key_secret", agent.harness_api_key_secret)
-    for name in RESERVED_ENV & env.keys():
-        raise _problem(f"{field}.env", f"{name} is reserved by the benchmark runner and cannot be set here.")
-    _check_harness(field, agent, env)
+        yield from _name_errors(f"{field}.harness_api_key_secret", agent.harness_api_key_secret)
+    for name in RESERVED_ENV & agent.env.keys():
+        yield _problem(f"{field}.env", f"{name} is reserved by the benchmark runner and cannot be set here.")
+    yield from _harness_errors(field, agent, env)
 
 
-def _check_harness(field: str, agent: "Agent", env: dict[str, str]) -> None:
+def _harness_errors(field: str, agent: "Agent", env: dict[str, str]) -> Iterator[ConfigError]:
     expected = HARNESS_SECRETS.get(agent.harness or "")
     if expected is None:
         return
     if expected in env:
-        raise _problem(
+        yield _problem(
             f"{field}.env", f"{expected} must not be a plain variable: it comes from harness_api_key_secret."
         )
     if agent.harness_api_key_secret != expected:
-        raise _problem(
+        yield _problem(
             f"{field}.harness_api_key_secret",
             f'the harness {agent.harness} needs harness_api_key_secret = "{expected}".',
         )
 
 
-def _check_name(field: str, name: str) -> None:
+def _name_errors(field: str, name: str) -> Iterator[ConfigError]:
     problem = secret_name_problem(name)
     if problem is not None:
-        raise _problem(field, problem)
+        yield _problem(field, problem)
 
 
 def _problem(field: str, text: str) -> ConfigError:

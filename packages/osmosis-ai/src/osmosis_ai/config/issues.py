@@ -6,11 +6,15 @@ from typing import Any, NotRequired, TypedDict
 
 
 class Issue(TypedDict):
-    """One problem. ``key`` is a dotted path such as ``training.lr``; ``key_correction`` is the path probably meant."""
+    """One problem. ``key`` is a dotted path such as ``training.lr``; ``key_correction`` is the path probably meant.
+
+    ``line`` is the line of the key in the file, from 1, where a file is known.
+    """
 
     key: str
     message: str
     key_correction: NotRequired[str]
+    line: NotRequired[int]
 
 
 def issue(key: str, message: str, key_correction: str | None = None) -> Issue:
@@ -27,6 +31,13 @@ def issue_line(found: Issue) -> str:
     return f"  - {found['key']}: {found['message']}" + (
         f" (did you mean '{correction}'?)" if correction else ""
     )
+
+
+def placed_line(found: Issue) -> str:
+    """As `issue_line`, with the line in the file where it is known and not told yet."""
+    line = found.get("line")
+    told = line is None or f"line {line}" in found["message"]
+    return issue_line(found) if told else f"{issue_line(found)} (line {line})"
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str | None:

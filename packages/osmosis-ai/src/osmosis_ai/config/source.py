@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.config.errors import ConfigError
-from osmosis_ai.config.issues import Issue, issue_line
+from osmosis_ai.config.issues import Issue, issue, issue_line
 from osmosis_ai.config.lines import KeyLines
 
 _ISSUE_LINE = re.compile(r"  - ([^\s:]+): ")
@@ -35,21 +35,33 @@ class ConfigSource:
 
     def refused(self, message: str, key: str) -> ConfigError:
         """One problem with one key."""
-        details: dict[str, Any] = {"path": str(self.path), "field": key}
-        line = self.lines.of(key)
-        return ConfigError(message, details=details if line is None else {**details, "line": line})
+        return ConfigError(message, details=self._details(key), problems=[self.placed(issue(key, message))])
 
     def all_refused(self, problems: Sequence[tuple[str, str]]) -> ConfigError:
         """Several problems of one stage, each a key and a sentence; one per line."""
-        texts = [f"{text} ({self.where(key)})" for key, text in problems]
-        return self.refused("\n".join(texts), problems[0][0])
+        return ConfigError(
+            "\n".join(f"{text} ({self.where(key)})" for key, text in problems),
+            details=self._details(problems[0][0]),
+            problems=[self.placed(issue(key, text)) for key, text in problems],
+        )
 
     def pointed(self, error: ConfigError) -> ConfigError:
         """An error about a value, with the place of its key added."""
         key = str(error.details.get("field", ""))
         return ConfigError(
-            f"{error.message} ({self.where(key)})", details={**self.refused("", key).details, **error.details}
+            f"{error.message} ({self.where(key)})",
+            details={**self._details(key), **error.details},
+            problems=[self.placed(issue(key, " ".join(error.message.removeprefix(f"{key}: ").split())))],
         )
+
+    def placed(self, found: Issue) -> Issue:
+        """An issue with the line of its key."""
+        line = self.lines.of(found["key"])
+        return found if line is None else {**found, "line": line}
+
+    def _details(self, key: str) -> dict[str, Any]:
+        line = self.lines.of(key)
+        return {"path": str(self.path), "field": key} | ({} if line is None else {"line": line})
 
     def with_lines(self, message: str) -> str:
         """A message with lines ``  - key: text``: each gets the line of its key in the file."""
@@ -65,8 +77,21 @@ class ConfigSource:
         heading = f"Invalid {kind} config:"
         message = self.with_lines("\n".join([heading, *map(issue_line, issues)]))
         return ConfigError(
-            message, details={"error": heading.rstrip(":"), "issues": [dict(found) for found in issues]}
+            message,
+            details={"error": heading.rstrip(":"), "issues": [dict(found) for found in issues]},
+            problems=[self.placed(found) for found in issues],
         )
+
+
+def together(errors: Sequence[ConfigError], further: Sequence[Issue] = ()) -> ConfigError:
+    """The first error, with what all others and `further` tell in ``details["also"]``."""
+    first, *others = errors
+    also = [problem for error in others for problem in error.problems]
+    told = {problem["key"] for problem in [*first.problems, *also]}
+    also += [found for found in further if found["key"] not in told]
+    if also:
+        first.add(also)
+    return first
 
 
 def read_source(path: Path) -> ConfigSource:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from osmosis_ai.config import ConfigError, ConfigSource, check_config, parse_source
+from osmosis_ai.config.issues import issue_line
 from osmosis_ai.config.schema import EXPERIMENT, SECTIONS, Key, RunKind
 from osmosis_platform.errors import PlatformError
 from osmosis_platform.runs.models import Run
@@ -45,7 +46,11 @@ def read_config(kind: Kind, text: str) -> tuple[ConfigSource, dict[str, Any]]:
     except ConfigError as error:
         lines = error.message.split("\n")
         more = [line.removeprefix("  - ") for line in lines[1:]] if lines[0].endswith(":") else lines
-        raise BadConfig([_problem(line, error.details.get("line")) for line in more]) from error
+        found = [_problem(line, error.details.get("line")) for line in more]
+        also = [
+            Problem(issue_line(problem).removeprefix("  - "), problem.get("line")) for problem in error.also
+        ]
+        raise BadConfig([*found, *also]) from error
 
 
 def refused(source: ConfigSource, error: PlatformError) -> BadConfig:
