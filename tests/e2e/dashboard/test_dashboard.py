@@ -43,7 +43,7 @@ def test_a_run_is_followed_without_reloading(visit: Callable[..., Any], site: An
     expect(chart).to_have_attribute("data-points", "3")
     expect(chart.locator("canvas")).to_be_visible()
     page.evaluate("window.sameDocument = true")
-    page.get_by_role("link", name="Deploy… followed-step-2").focus()
+    page.get_by_role("button", name="Deploy followed-step-2").focus()
 
     site.add_point(run_id, 3, 0.9)
     with site.platform.database.write() as session:
@@ -54,7 +54,7 @@ def test_a_run_is_followed_without_reloading(visit: Callable[..., Any], site: An
     expect(page.locator(".chart-head", has_text="Training Reward")).to_contain_text("step 3 0.9")
     expect(page.get_by_role("log")).to_contain_text("fresh <script>")
     expect(page.locator("#summary")).to_contain_text("3 / 4 steps")
-    expect(page.get_by_role("link", name="Deploy… followed-step-2")).to_be_focused()
+    expect(page.get_by_role("button", name="Deploy followed-step-2")).to_be_focused()
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
 
     with site.platform.database.write() as session:
@@ -274,3 +274,24 @@ def test_scripts_are_small_and_come_from_here(visit: Callable[..., Any], site: A
     assert response is not None
     assert all(url.startswith(site.url) for url in sizes)
     assert "unsafe" not in response.headers["content-security-policy"]
+
+
+def test_a_config_typed_by_hand_comes_back_after_signing_in_again(
+    visit: Callable[..., Any], site: Any
+) -> None:
+    visitor = visit()
+    page = visitor.sign_in()
+    page.goto(f"{site.url}/acme/evaluation/new")
+    config = page.get_by_label("Config in TOML")
+    typed = '# "mine" & <b>by hand</b>, é\n' + config.input_value()
+    config.fill(typed)
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Check only").click()
+    expect(page.get_by_role("status")).to_contain_text("Nothing is lost")
+    visitor.problems = [problem for problem in visitor.problems if "401" not in problem]
+    page.get_by_label("E-mail").fill(site.email)
+    page.get_by_label("Password").fill(site.password)
+    page.get_by_role("button", name="Sign in").press("Enter")
+    expect(page.get_by_role("heading", name="New evaluation run")).to_be_visible()
+    expect(page.get_by_text("nothing was submitted yet")).to_be_visible()
+    expect(config).to_have_value(typed)
