@@ -178,5 +178,8 @@ def test_scores_stand_in_for_the_samplers_numbers_up_to_rounding_only() -> None:
     [anchored], apart = anchor([row], [[near, -2.5]])
     assert anchored.logprobs == [0.0, near, 0.0, -2.0]
     assert apart["logprob_gap_max"] == 0.5
+    [beside], same = anchor([row], [[near, -2.5]], external=True)
+    assert (beside.logprobs, beside.anchors) == (row.logprobs, [0.0, near, 0.0, -2.5])
+    assert same == apart
     # (exp(g) - 1 - g) at g = -0.5, over two tokens; the other gap gives 5e-11.
     assert apart["mismatch_kl"] == pytest.approx((0.6065306597 - 1 + 0.5) / 2, abs=1e-9)

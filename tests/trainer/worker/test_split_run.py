@@ -33,10 +33,12 @@ async def test_a_run_on_two_learners_and_a_server_learns(
     assert any("2 learner process(es) on cpu in float32" in line for line in platform.log())
     rewards = platform.values("rollout/raw_reward")
     assert set(rewards) == {1, 2, 3, 4}
-    assert rewards[4] > rewards[1] + 0.2, rewards
+    # The first two steps are sampled by the base model.
+    assert rewards[3] + rewards[4] > rewards[1] + rewards[2] + 0.2, rewards
     # Sampler and learner are two programs that agree on every token of the same policy.
     assert all(gap < 1e-4 for gap in platform.values("train/sampler_gap_max").values())
-    assert platform.values("train/mismatch_masked_ratio")[1] == 0.0
+    assert set(platform.values("train/mismatch_masked_ratio").values()) == {0.0}
+    assert platform.values("train/staleness_kl")[4] > 1e-4
     assert platform.values("rollout/staleness") == {1: 0.0, 2: 1.0, 3: 1.0, 4: 1.0}
     # Every version was loaded once, under a name of its own, and nothing of the run is left.
     loads = [line for line in server.history if line.startswith("load")]

@@ -92,12 +92,13 @@ async def score(parts: Parts, gathered: Gathered) -> None:
         return
     async with within(ENGINE_DEADLINE_S, f"scoring the rollouts of step {gathered.step}"):
         scores = await cast(Scores, parts.engine).score(rows, parts.settings.sampling.rollout_temperature)
-    use_scores(gathered, scores)
+    use_scores(parts, gathered, scores)
 
 
-def use_scores(gathered: Gathered, scores: list[list[float]]) -> None:
-    """Let rows be compared with `scores` instead of the sampler's numbers, and remember how far both are apart."""
-    rows, gathered.mismatch = anchor(gathered.batch.rows, scores)
+def use_scores(parts: Parts, gathered: Gathered, scores: list[list[float]]) -> None:
+    """Let the policy be compared with `scores` instead of the sampler's numbers, and remember how far both are apart."""
+    external = parts.settings.external_sampler
+    rows, gathered.mismatch = anchor(gathered.batch.rows, scores, external=external)
     gathered.batch, gathered.scores = replace(gathered.batch, rows=rows), scores
 
 

@@ -164,6 +164,11 @@ class RunSettings(_Section):
         warmup = math.ceil(self.advanced.warmup_ratio * total_steps)
         return self.training.lr * min(1.0, step / warmup) if warmup else self.training.lr
 
+    @property
+    def external_sampler(self) -> bool:
+        """Whether rollouts are sampled by another program than the learner."""
+        return self.advanced.engine in EXTERNAL_SAMPLERS
+
     def objective(self) -> Objective:
         """What every step minimises."""
         advanced = self.advanced
@@ -175,7 +180,7 @@ class RunSettings(_Section):
             ratio_cap=advanced.ratio_cap,
             kl_coef=advanced.kl_coef,
             temperature=self.sampling.rollout_temperature,
-            mismatch_cap=EXTERNAL_MISMATCH_CAP if advanced.engine in EXTERNAL_SAMPLERS else None,
+            mismatch_cap=EXTERNAL_MISMATCH_CAP if self.external_sampler else None,
             max_completion_tokens=advanced.max_completion_tokens or self.training.max_response_length,
         )
 

@@ -131,7 +131,7 @@ class Training:
         if found is None and version is not None:
             found = await collect(self.parts, order, step, finished_by=version)
             if self.start.scores is not None:
-                use_scores(found, self.start.scores)
+                use_scores(self.parts, found, self.start.scores)
         if found is None:
             with watch.part("wait"):
                 found = await collect(self.parts, order, step)

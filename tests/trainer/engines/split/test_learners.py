@@ -28,7 +28,6 @@ from osmosis_trainer.engines.split.durable_learner import DurableLearner
 from osmosis_trainer.engines.split.learner_group import LearnerSettings
 from osmosis_trainer.engines.split.shares import split_places
 from osmosis_trainer.errors import ConfigError, NonFiniteLossError, StateError
-from osmosis_trainer.learner.memory import OutOfMemoryError
 
 LORA = LoraSettings(rank=4, alpha=8)
 # Sums of the same numbers in another order, in float32.
@@ -114,6 +113,8 @@ async def test_two_processes_learn_what_one_learner_learns(
     for step, objective in enumerate(objectives):
         # A single group is one process's, and the other has nothing to compute.
         rows = ragged_rows(step, groups=1 if step == 1 else 5)
+        if objective.mismatch_cap is not None:
+            rows = [replace(row, anchors=[value + 0.3 for value in row.logprobs]) for row in rows]
         close(await pair.forward_backward(rows, objective), await local.forward_backward(rows, objective))
         mine = await pair.optim_step(1e-3, 1.0)
         theirs = await local.optim_step(lr=1e-3, max_grad_norm=1.0)
@@ -227,12 +228,6 @@ async def test_processes_short_of_memory_are_replaced_by_ones_with_smaller_passe
         await learner.rehearse(512)
         assert (learner.settings.token_budget, learner.restarts) == (1 << 17, 1)
         assert "passes of at most 131072 tokens from now on" in lines[-1]
-        for pid in learner.pids:
-            used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.prlimit(pid, resource.RLIMIT_AS, (used, used))
-        learner.settings = replace(learner.settings, token_budget=512)
-        with pytest.raises(OutOfMemoryError, match="a row of 512 tokens does not fit"):
-            await learner.rehearse(512)
     finally:
         await learner.close()
 

@@ -19,6 +19,7 @@ OBJECTIVES = {
     **{name: Objective(loss=name, max_completion_tokens=20) for name in get_args(LossName)},
     "clip narrow": Objective(clip_low=0.02, clip_high=0.05, negative_cap=1.01),
     "corrected mismatch": Objective(mismatch_cap=1.2),
+    "corrected, of an older policy": Objective(mismatch_cap=1.2),
     "clip with kl": Objective(kl_coef=0.3),
     "part of a step": Objective(total_tokens=500, total_rows=30),
 }
@@ -80,8 +81,10 @@ async def test_losses_and_gradients_are_those_of_the_local_engine(
 ) -> None:
     tinker, local = twins
     learner: Any = local._learner
-    rows = await near_policy(tinker, ragged_rows())
+    near = await near_policy(tinker, ragged_rows())
+    old = [replace(row, anchors=[value + 0.1 for value in row.logprobs]) for row in near]
     for name, objective in OBJECTIVES.items():
+        rows = old if "older" in name else near
         server.gradients.clear()
         ours = await local.forward_backward(rows, objective)
         theirs = await tinker.forward_backward(rows[:4], objective) if "part" in name else {}

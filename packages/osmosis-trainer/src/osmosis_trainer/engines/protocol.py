@@ -63,7 +63,8 @@ class TrainingRow:
 
     `token_ids`, `mask`, `logprobs` have equal length. `mask` is 1 exactly on sampled tokens that are trained;
     `logprobs` holds the sampler's log-probability there and is ignored elsewhere. `group` names the prompt group
-    (rows of one group share a prompt), `advantage` belongs to every trained token of the row.
+    (rows of one group share a prompt), `advantage` belongs to every trained token of the row. `anchors`, like `logprobs`,
+    are the learner's numbers for the policy that sampled, where that is an older one and the sampler another program.
     """
 
     token_ids: list[int]
@@ -72,8 +73,14 @@ class TrainingRow:
     advantage: float
     group: int
     row_id: str
+    anchors: list[float] | None = None
 
     def __post_init__(self) -> None:
+        if self.anchors is not None and len(self.anchors) != len(self.token_ids):
+            raise ValueError(
+                f"row {self.row_id}: {len(self.token_ids)} token_ids and {len(self.anchors)} anchors; there must be one "
+                "per token"
+            )
         if not len(self.token_ids) == len(self.mask) == len(self.logprobs):
             raise ValueError(
                 f"row {self.row_id}: {len(self.token_ids)} token_ids, {len(self.mask)} mask values and "

@@ -19,8 +19,8 @@ A difference new - old within `ROUNDING` is what the order of additions in a for
 the gradient unchanged). Otherwise the last digits of the sampler, which depend on which requests shared a pass, would reach
 the weights, and a run could not be repeated bitwise.
 
-With `mismatch_cap` the denominator of r is the learner itself at the start of the step, and every term (but not the KL) is
-weighted by how far the learner is from the sampler: see `osmosis_trainer.learner.mismatch`.
+With `mismatch_cap` the denominator of r is not the sampler but the learner with the policy that sampled, and every term (but not
+the KL) is weighted by how far these two are apart: see `osmosis_trainer.learner.mismatch`.
 
 With `kl_coef` every term gains kl_coef * (exp(d) - d - 1), d = reference - new: the non-negative estimator of the KL to the
 reference ("k3", Schulman 2020, joschu.net/blog/kl-approx.html).
@@ -52,7 +52,10 @@ class StepSize:
 
 @dataclass(slots=True)
 class TokenBatch:
-    """The trained tokens of some whole rows, flat. All tensors [n]; `row` numbers the rows from 0."""
+    """The trained tokens of some whole rows, flat. All tensors [n]; `row` numbers the rows from 0.
+
+    `anchor`: the learner's log-probabilities under the policy that sampled; None where that is the policy now.
+    """
 
     new: Tensor
     old: Tensor
@@ -60,6 +63,7 @@ class TokenBatch:
     row: Tensor
     row_tokens: Tensor  # per token: trained tokens of its row
     reference: Tensor | None = None
+    anchor: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -77,14 +81,15 @@ class LossTerms:
 
 def policy_loss(batch: TokenBatch, objective: Objective, step: StepSize) -> LossTerms:
     """The objective's loss over one micro-batch, weighted as part of the whole step. Raises ConfigError on a missing knob."""
-    gap = batch.new - batch.old
-    no_change = batch.new - batch.new.detach()
-    log_ratio = torch.where(gap.detach().abs() <= ROUNDING, no_change, gap)
     corrected = None
-    if objective.mismatch_cap is not None:
-        cap = objective.mismatch_cap
-        corrected = correction(log_ratio.detach(), batch.row, batch.row_tokens, cap)
-        log_ratio = no_change
+    if objective.mismatch_cap is None:
+        log_ratio = _up_to_rounding(batch.new, batch.old)
+    else:
+        start = batch.new.detach() if batch.anchor is None else batch.anchor
+        apart = _up_to_rounding(start, batch.old)
+        corrected = correction(apart, batch.row, batch.row_tokens, objective.mismatch_cap)
+        log_ratio = _up_to_rounding(batch.new, start)
+    ratio_max = (log_ratio.detach().exp() * (1.0 if corrected is None else corrected.raw)).max()
     if objective.loss == "gspo":
         log_ratio = _row_mean(log_ratio, batch)
     ratio = log_ratio.exp()
@@ -101,11 +106,17 @@ def policy_loss(batch: TokenBatch, objective: Objective, step: StepSize) -> Loss
     return LossTerms(
         total,
         clipped.sum(),
-        (ratio.detach() if corrected is None else corrected.raw).max(),
+        ratio_max,
         kl.detach().sum(),
         none if corrected is None else corrected.truncated.sum(),
         none if corrected is None else corrected.masked.sum(),
     )
+
+
+def _up_to_rounding(new: Tensor, old: Tensor) -> Tensor:
+    """new - old, 0 where it is rounding; the gradient is that of `new` in both cases."""
+    gap = new - old
+    return torch.where(gap.detach().abs() <= ROUNDING, new - new.detach(), gap)
 
 
 def _token_terms(ratio: Tensor, batch: TokenBatch, objective: Objective) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,11 @@ The same weights give slightly different probabilities in the kernels of a serve
 weighted by min(p_learner / p_sampler, cap) (truncated importance sampling, Yao et al. 2025, "Your efficient RL framework
 secretly brings you off-policy RL training"), and a row whose tokens are on average (geometric mean) off by more than the
 cap, up or down, is left out: there the two do not mean the same policy. Ratio and clip range of the loss are then relative to
-the learner at the start of the step, not to the sampler (decoupled objective, arXiv:2110.00641).
+the learner, not to the sampler (decoupled objective, arXiv:2110.00641).
+
+Both are compared at the policy that sampled, as in the formula of Yao et al., also when the policy that learns has moved on
+since: the learner's numbers for it were kept then (`learner.anchor`), and how far the policy has moved is the business of the ratio
+and its clip range, as with an embedded sampler. Without such numbers the learner at the start of the step stands in.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ class MicroBatch:
 
     `ids`, `positions` [n, width]; `mask` [n, 1, width, width] bool or None for causal. The trained tokens are flat:
     `source` [m] places in the flattened [n * width] hidden states that predict them, `target` [m] ids, `old` [m] sampler
-    log-probabilities, `advantage` [m], `row` [m] row numbers, `row_tokens` [m] trained tokens of that row.
+    log-probabilities, `advantage` [m], `row` [m] row numbers, `row_tokens` [m] trained tokens of that row, `anchor` [m]
+    or None (see `TokenBatch`).
     """
 
     ids: Tensor
@@ -70,6 +71,7 @@ class MicroBatch:
     advantage: Tensor
     row: Tensor
     row_tokens: Tensor
+    anchor: Tensor | None = None
 
 
 def make_packs(rows: Sequence[TrainingRow], form: Form, token_budget: int | None = None) -> list[Pack]:
@@ -202,6 +204,7 @@ def collate(packs: Sequence[Pack], pad: int, device: torch.device) -> MicroBatch
     shared = any(pack.visible is not None for pack in packs)
     mask = np.zeros((len(packs), 1, width, width), dtype=np.bool_) if shared else None
     source, target, old, advantage, row_index, row_tokens = [], [], [], [], [], []
+    anchored: list[NDArray[np.float64]] = []
     rows = 0
     for n, pack in enumerate(packs):
         ids[n, : pack.length] = pack.tokens
@@ -221,6 +224,8 @@ def collate(packs: Sequence[Pack], pad: int, device: torch.device) -> MicroBatch
             source.append(n * width + path[trained - 1])
             target.append(np.asarray(row.token_ids, dtype=np.int64)[trained])
             old.append(np.asarray(row.logprobs, dtype=np.float64)[trained])
+            if row.anchors is not None:
+                anchored.append(np.asarray(row.anchors, dtype=np.float64)[trained])
             advantage.append(np.full(len(trained), row.advantage))
             row_index.append(np.full(len(trained), rows))
             row_tokens.append(np.full(len(trained), float(len(trained))))
@@ -242,4 +247,5 @@ def collate(packs: Sequence[Pack], pad: int, device: torch.device) -> MicroBatch
         advantage=reals(advantage),
         row=integers(row_index),
         row_tokens=reals(row_tokens),
+        anchor=reals(anchored) if anchored else None,
     )

@@ -210,7 +210,7 @@ class Learner:
         batch = collate(packs, self._pad, self._device)
         new, entropy, reference = self._forward(batch, objective)
         terms = policy_loss(
-            TokenBatch(new, batch.old, batch.advantage, batch.row, batch.row_tokens, reference),
+            TokenBatch(new, batch.old, batch.advantage, batch.row, batch.row_tokens, reference, batch.anchor),
             objective,
             size,
         )
@@ -222,7 +222,8 @@ class Learner:
                 f"the loss of {len(packs)} packs is {value}; the step's gradient was dropped. "
                 "A lower learning rate or a tighter clip usually helps"
             )
-        self._count(sums, packs, batch.old, new.detach(), entropy, terms, value, batch.ids.numel())
+        before = batch.old if batch.anchor is None else batch.anchor
+        self._count(sums, packs, before, new.detach(), entropy, terms, value, batch.ids.numel())
 
     def _forward(self, batch: MicroBatch, objective: Objective) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probabilities and entropies of the trained tokens, and the log-probabilities under the base model."""

@@ -40,7 +40,7 @@ def read(stream: BinaryIO) -> dict[str, Any] | None:
 
 def pack_rows(rows: Sequence[TrainingRow]) -> list[list[Any]]:
     """Rows as JSON values."""
-    return [[r.token_ids, r.mask, r.logprobs, r.advantage, r.group, r.row_id] for r in rows]
+    return [[r.token_ids, r.mask, r.logprobs, r.advantage, r.group, r.row_id, r.anchors] for r in rows]
 
 
 def unpack_rows(values: Sequence[Sequence[Any]]) -> list[TrainingRow]:

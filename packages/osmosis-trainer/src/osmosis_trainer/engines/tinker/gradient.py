@@ -61,6 +61,7 @@ def differentiate(
         row=numbers,
         row_tokens=counts.double()[numbers],
         reference=None if reference is None else trained(reference),
+        anchor=trained([row.anchors[1:] for row in rows if row.anchors]) if rows[0].anchors else None,
     )
     terms = policy_loss(batch, objective, size)
     value = float(terms.total.detach())
@@ -73,18 +74,19 @@ def differentiate(
         )
     found = now.detach()
     gap = found - batch.old
+    moved = gap if batch.anchor is None else found - batch.anchor
     metrics = {
         "loss": value,
         "tokens": float(len(found)),
         # The server gives no entropies; minus the log-probability of a sampled token estimates them without bias.
         "entropy": float(-(found * gap.exp()).mean()),
         "kl": float(terms.kl) / len(found),
-        "mismatch_kl": float((gap.exp() - gap - 1.0).mean()),
+        "mismatch_kl": float((moved.exp() - moved - 1.0).mean()),
         "mismatch_truncated": float(terms.truncated) / len(found),
         "mismatch_masked": float(terms.masked) / len(found),
         "clip_ratio": float(terms.clipped) / len(found),
         "ratio_max": float(terms.ratio_max),
-        "logprob_gap_max": float(gap.abs().max()),
+        "logprob_gap_max": float(moved.abs().max()),
     }
     parts = now.grad.split(counts.tolist())
     return [_weighted(*each) for each in zip(rows, new, masks, parts, strict=True)], metrics
