@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 import inspect
 import sys
 from collections.abc import Callable
@@ -84,7 +85,9 @@ async def ended_before_it_noticed() -> None:
     ],
 )
 @pytest.mark.parametrize("eager", [False, True])
-async def test_an_exit_is_an_error(code: Callable[..., Any], eager: bool) -> None:
+async def test_an_exit_is_an_error(
+    code: Callable[..., Any], eager: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory if eager else None)
     async with asyncio.timeout(10):
         with pytest.raises(ExitInsideError, match=SAID):
@@ -93,6 +96,8 @@ async def test_an_exit_is_an_error(code: Callable[..., Any], eager: bool) -> Non
     assert task is not None
     assert task.cancelling() == 0
     await asyncio.sleep(0)  # no cancellation is left over
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_an_exit_in_a_group_is_an_error_too() -> None:

@@ -56,8 +56,10 @@ class _Guard:
         if self._error is None:
             self._error = ExitInsideError(f"user code called {error!r}")
             # Frameworks may wait for ever for a tool that ended like this.
-            if self.task is not None and self.task is not asyncio.current_task():
+            current = asyncio.current_task()
+            if self.task is not None and current is not None and current is not self.task:
                 self._cancelled = self.task.cancel()
+                current.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return self._error
 
     async def check(self) -> None:
