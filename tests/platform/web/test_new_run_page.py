@@ -56,7 +56,11 @@ def test_fields_write_the_config_that_the_command_line_submits(
         "dataset": "sums",
     }
     fields = "part=config&training.total_epochs=2&training.lr=0.0002&advanced.scale_rewards=true&secret=A_KEY"
-    written = max.json(f"/acme/training/new?{fields}")["config"]
+    answer = max.json(f"/acme/training/new?{fields}")
+    written = answer["config"]
+    assert answer["defaults"] == {"training.lr": "4e-05"}
+    tiny = max.json("/acme/training/new?part=config&experiment.model_path=osmosis/tiny-multiply")
+    assert tiny["defaults"] == {"training.lr": "0.002"}
     document = tomllib.loads(written)
     assert document["training"] == {"lr": 0.0002, "total_epochs": 2}
     assert document["advanced"] == {"scale_rewards": True}

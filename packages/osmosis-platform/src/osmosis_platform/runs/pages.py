@@ -56,7 +56,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
         "duration_ms": duration_ms(run),
         "remaining_ms": remaining_ms(run),
         "examples_processed": run.examples_processed,
-        "reward_note": _interval_note(results),
+        "reward_note": interval_note(results),
         "pass_rate": results.get("pass_rate"),
         "pass_note": f"{results.get('passed', 0)} of {graded} graded" if graded else "",
         "results": results,
@@ -72,7 +72,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
     }
 
 
-def _interval_note(results: dict[str, Any]) -> str:
+def interval_note(results: dict[str, Any]) -> str:
     """The interval of the mean reward. Where every reward lies between 0 and 1 it is cut to these: only values that such a mean cannot have
     are taken away, so it covers the truth as often as before."""
     interval = (results.get("confidence") or {}).get("score")
