@@ -120,7 +120,7 @@ def test_damaged_files_are_refused_with_a_reason(tmp_path: Path) -> None:
 
 def test_pages_that_cannot_be_divided_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_parquet, "LARGE_PAGE", 100)
-    monkeypatch.setattr(reading_parquet, "LARGEST_PAGE", 1000)
+    monkeypatch.setattr(reading_parquet, "LARGEST_PAGES", 1000)
     kind = pa.struct([("text", pa.string())])
     table = pa.table(
         {
@@ -132,7 +132,7 @@ def test_pages_that_cannot_be_divided_are_refused(tmp_path: Path, monkeypatch: p
     pq.write_table(table, tmp_path / "nested.parquet")
     (error,) = validate_file(tmp_path / "nested.parquet").errors
     assert error.startswith("Invalid parquet file: column metadata.text: a page has 40")
-    assert "write the file with smaller pages" in error
+    assert "Write the file with smaller pages" in error
 
 
 _ENCRYPTED = """

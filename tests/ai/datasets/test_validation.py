@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -210,14 +212,17 @@ def test_places_in_csv_are_rows_and_lines_where_cells_hold_newlines(tmp_path: Pa
         (b"a,b,a\n", "Duplicate column names in the header: a"),
         (
             b"system_prompt,prompt\n",
-            "Missing required columns: user_prompt. Required: system_prompt, user_prompt",
+            'Missing required columns: user_prompt. Required: system_prompt, user_prompt. Found: "system_prompt", "prompt"',
         ),
         (b"system_prompt,user_prompt\n", "Dataset too small: 0 rows. At least 4 rows are needed."),
         (
             b'system_prompt,user_prompt\ns,"u"x\n',
             "CSV parse error near line 2: ',' expected after '\"'",
         ),
-        (b'system_prompt,user_prompt\ns,"u\n', "CSV parse error near line 2: unexpected end of data"),
+        (
+            b'system_prompt,user_prompt\na,b\ns,"u\n\n',
+            "CSV parse error near line 4: unexpected end of data; the quote opened in the row at line 3 is never closed",
+        ),
         (
             b"system_prompt,user_prompt\ns,ab\xff\n",
             "File encoding error: line 2, byte 5: not UTF-8 (invalid start byte), near 's,ab\\\\xff\\n'",
@@ -345,6 +350,33 @@ def test_parquet_without_rows_or_columns(tmp_path: Path) -> None:
     assert validate_file(path).errors == ["Parquet file has no rows"]
     pq.write_table(pa.table({}), path)
     assert validate_file(path).errors == ["Parquet file has no columns"]
+
+
+@pytest.mark.parametrize("extension", ["jsonl", "csv"])
+@pytest.mark.parametrize(
+    ("convert", "says"),
+    [
+        (gzip.compress, "Perhaps the file is compressed with gzip; unpack it first."),
+        (lambda data: data.decode().encode("utf-16"), "Perhaps the file is UTF-16 text; save it as UTF-8."),
+        (
+            lambda data: data.decode().encode("utf-16-be"),
+            "Perhaps the file is UTF-16 text; save it as UTF-8.",
+        ),
+        (lambda data: b"PAR1" + data, "Perhaps the file is Parquet; give its name the ending .parquet."),
+        (lambda data: bytes(len(data)), "Perhaps the file begins with NUL bytes; it is no text."),
+    ],
+)
+def test_files_that_are_something_else_are_told_so(
+    tmp_path: Path, extension: str, convert: Callable[[bytes], bytes], says: str
+) -> None:
+    text = (
+        (json.dumps(ROW) + "\n") * 4 if extension == "jsonl" else "system_prompt,user_prompt\n" + "s,u\n" * 4
+    )
+    path = tmp_path / f"x.{extension}"
+    path.write_bytes(convert(text.encode()))
+    assert validate_file(path).errors[-1] == says
+    path.write_text(text)
+    assert validate_file(path).errors == []
 
 
 def test_long_rows_go_into_small_row_groups(tmp_path: Path) -> None:

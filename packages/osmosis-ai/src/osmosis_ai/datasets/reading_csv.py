@@ -30,6 +30,8 @@ class _Lines:
         self._path, self._progress = path, progress
         self.number = 0
         self.row_bytes = 0
+        self.row_line = 1
+        self.ended = False
 
     def __iter__(self) -> Iterator[str]:
         with self._path.open("rb", buffering=1024 * 1024) as file:
@@ -48,6 +50,7 @@ class _Lines:
                     yield from _OLD_LINE_END.split(text)
                 else:
                     yield text
+        self.ended = True
 
     def _decode(self, raw: bytes) -> str:
         try:
@@ -77,7 +80,10 @@ def scan_csv(
         if scan.learn_columns(header):
             _check_rows(reader, lines, header, scan, sink)
     except csv.Error as error:
-        scan.fail(Problem(f"CSV parse error near line {reader.line_num}: {error}", fatal=True))
+        hint = (
+            f"; the quote opened in the row at line {lines.row_line} is never closed" if lines.ended else ""
+        )
+        scan.fail(Problem(f"CSV parse error near line {reader.line_num}: {error}{hint}", fatal=True))
     except _Stop as stop:
         scan.fail(stop.problem)
 
@@ -86,10 +92,10 @@ def _check_rows(
     reader: Iterator[list[str]], lines: _Lines, header: list[str], scan: Scan, sink: CellSink | None
 ) -> None:
     row_number, width, fault_of = 1, len(header), scan.rules.fault
-    lines.row_bytes, first_line = 0, lines.number + 1
+    lines.row_bytes, lines.row_line = 0, lines.number + 1
     for row in reader:
         row_number += 1
-        line, first_line = first_line, lines.number + 1
+        line, lines.row_line = lines.row_line, lines.number + 1
         lines.row_bytes = 0
         if not row:
             continue

@@ -18,7 +18,7 @@ READ_BUFFER = 1024 * 1024
 ALL_READ_BUFFERS = 16 * 1024 * 1024
 # pyarrow holds up to three pages of a column at once: larger ones are read by `large_pages`, or refused.
 LARGE_PAGE = 4 * 1024 * 1024
-LARGEST_PAGE = 48 * 1024 * 1024
+LARGEST_PAGES = 48 * 1024 * 1024
 LARGE_PAGES_MEMORY = 112 * 1024 * 1024
 
 type _Row = dict[str, Any] | Fault
@@ -127,7 +127,7 @@ def _large_columns(
     file: Any, raw: BinaryIO, group: int, chunks: list[Chunk]
 ) -> dict[str, Iterator[str | Fault | None]]:
     """The cells of the columns that pyarrow must not read. Raises PageError for what cannot be read here either."""
-    found = []
+    found, held = [], 0
     for chunk in chunks:
         largest = max((page.full_size for page in chunk_pages(raw, chunk)), default=0)
         if largest <= LARGE_PAGE:
@@ -138,14 +138,15 @@ def _large_columns(
             if chunk.values != rows:
                 raise PageError(f"column {chunk.column}: {chunk.values} values in {rows} rows")
             found.append((chunk, column))
-        elif largest > LARGEST_PAGE:
+            continue
+        held += largest
+        if held > LARGEST_PAGES:
             raise PageError(
-                f"column {chunk.column}: a page has {largest} bytes, at most {LARGEST_PAGE} can be checked when the column "
-                "is nested or compressed like this; write the file with smaller pages (pyarrow: write_batch_size=32)"
+                f"column {chunk.column}: a page has {largest} bytes; in columns that are nested, or compressed like this, at most "
+                f"{LARGEST_PAGES} can be checked. Write the file with smaller pages (pyarrow: write_batch_size=32)"
             )
-    return {
-        chunk.column: cells(raw, chunk, column, LARGE_PAGES_MEMORY // len(found)) for chunk, column in found
-    }
+    memory = 0 if held or not found else LARGE_PAGES_MEMORY // len(found)
+    return {chunk.column: cells(raw, chunk, column, memory) for chunk, column in found}
 
 
 def _batch_rows(file: Any, group: int, names: list[str], options: dict[str, str]) -> Iterator[_Row]:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from osmosis_ai.datasets.problems import Fault, Problem, Problems
+from osmosis_ai.datasets.problems import Fault, Problem, Problems, shown
 from osmosis_ai.datasets.row_rules import REQUIRED_COLUMNS, RowRules
 
 MAX_ROW_BYTES = 16 * 1024 * 1024
+_SHOWN_COLUMNS = 8
 ColumnRule = Literal["documented", "any"]
 CellSink = Callable[[dict[str, Any]], None]
 Progress = Callable[[int], None]
+
+
+def _listed(columns: list[str]) -> str:
+    """Column names as quoted in messages: the first of them, each cut."""
+    return ", ".join(shown(name) for name in columns[:_SHOWN_COLUMNS]) + (
+        f" and {len(columns) - _SHOWN_COLUMNS} more" if len(columns) > _SHOWN_COLUMNS else ""
+    )
 
 
 class Scan:
@@ -52,7 +60,7 @@ class Scan:
             return True
         missing = ", ".join(sorted(REQUIRED_COLUMNS - names))
         required = ", ".join(sorted(REQUIRED_COLUMNS))
-        message = f"Missing required columns: {missing}. Required: {required}"
+        message = f"Missing required columns: {missing}. Required: {required}. Found: {_listed(columns)}"
         self.fail(Problem(message, fatal=True))
         return False
 

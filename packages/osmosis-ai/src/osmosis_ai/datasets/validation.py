@@ -11,6 +11,7 @@ from typing import Any
 from osmosis_ai.datasets.metadata import MAX_PATHS, metadata_text
 from osmosis_ai.datasets.problems import MAX_PROBLEMS, Problem
 from osmosis_ai.datasets.scan import CellSink, ColumnRule, Progress, Scan
+from osmosis_ai.datasets.signatures import mistaken_for_text
 
 EXTENSIONS = ("csv", "jsonl", "parquet")
 MAX_FILE_BYTES = 5 * 1024**3
@@ -76,6 +77,8 @@ def validate_file(
     scan = Scan(columns)
     _read(path, kind, scan, _cell_sink(sink), progress, processes)
     _conclude(scan, kind, report)
+    if report.errors and kind != "parquet" and (mistake := mistaken_for_text(path)) is not None:
+        _add(report, f"Perhaps {mistake}.")
     return report
 
 
