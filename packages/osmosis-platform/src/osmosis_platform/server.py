@@ -136,6 +136,8 @@ def _answer(platform: Platform, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=REQUEST_SECONDS,
         proxy_headers=True,
+        loop="asyncio",
+        http="h11",  # refuses heads without end; httptools, which rollout servers use, does not
     )
     # uvicorn raises the signal again when it has stopped; these let us go on to our own end.
     before = {number: signal.signal(number, _noted) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -16,6 +16,7 @@ _SDK = (
     "osmosis_ai.rollout.integrations.agents.openai_agents",
     "osmosis_ai.rollout.integrations.agents.strands",
     "uvicorn",
+    "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.auto",
 )
 

@@ -78,7 +78,9 @@ async def serve(spec: ServeSpec) -> None:
     app = create_app(registry, api_key=spec.api_key, idle_check_s=idle_check_s)
     listener = socket.create_server((spec.host, spec.port))
     logger.info("listening on %s:%d", *listener.getsockname()[:2])
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, http="h11", timeout_graceful_shutdown=5
+    )
     await uvicorn.Server(config).serve(sockets=[listener])
 
 
