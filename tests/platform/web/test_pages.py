@@ -106,6 +106,16 @@ def test_every_page_answers_html_and_json(
     assert isinstance(json.loads(data.text), dict)
 
 
+def test_a_training_says_how_far_its_reward_has_come(
+    signed_in: Callable[[str], httpx.Client], runs: dict[str, str]
+) -> None:
+    client = signed_in("max")
+    for name, improvement in (("train-running", "+0.60"), ("train-crashed", "–")):
+        page = client.get(f"/acme/training/{runs[name]}", headers=HTML).text
+        card = page.partition('<div class="label">Improvement</div>')[2][:60]
+        assert card.startswith(f'<div class="value">{improvement}</div>')
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_outsiders_cannot_tell_that_a_page_exists(
     signed_in: Callable[[str], httpx.Client], runs: dict[str, str], page: str

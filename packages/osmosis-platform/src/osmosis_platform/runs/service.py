@@ -129,7 +129,7 @@ def _finite(number: float) -> float | None:
 _TITLES = {
     "rollout/raw_reward": "Training Reward",
     "eval/validation/reward": "Validation Reward",
-    "train/entropy_loss": "Entropy",
+    "train/entropy_loss": "Model Entropy",
     "rollout/response_lengths": "Response Length",
     "rollout/total_lengths": "Total Length",
     "rollout/truncated_ratio": "Truncation Ratio",
