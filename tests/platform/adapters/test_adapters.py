@@ -98,6 +98,33 @@ def test_new_base_models_are_registered_on_submit(platform: Platform, workshop: 
                 resolve_for_training(session, wrong)
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ('{"architectures": ["BertForMaskedLM"]}', "it is a BertForMaskedLM, which writes no text"),
+        (
+            '{"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": true}',
+            "an encoder with a decoder",
+        ),
+        ('{"architectures": [', "config.json cannot be read"),
+        ("[]", "holds no JSON object"),
+        ('{"architectures": ["Qwen3_5ForConditionalGeneration"]}', None),
+        ('{"architectures": ["GPT2LMHeadModel"]}', None),
+    ],
+)
+def test_a_folder_without_a_language_model_is_refused_on_submit(
+    platform: Platform, tmp_path: Path, config: str, reason: str | None
+) -> None:
+    (tmp_path / "config.json").write_text(config)
+    with platform.database.write() as session:
+        if reason is None:
+            assert resolve_for_training(session, str(tmp_path)).path == str(tmp_path)
+            return
+        with pytest.raises(InvalidInput, match=f"cannot be trained: .*{reason}") as caught:
+            resolve_for_training(session, str(tmp_path))
+    assert caught.value.field == "experiment.model_path"
+
+
 def test_base_models_are_listed_and_found_by_name_with_a_slash(client: httpx.Client, workshop: Any) -> None:
     headers = workshop.town.max.scoped()
     listed = client.get("/api/cli/models/base?limit=1", headers=headers).json()

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from osmosis_platform.adapters.model_files import why_untrainable
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.errors import InvalidInput, NotFound
 from osmosis_platform.http.paging import Page
@@ -98,6 +99,12 @@ def _register_folder(session: Session, folder: Path) -> BaseModel:
         raise NotFound(
             f"Model not found: {folder} has no config.json on the platform's machine.",
             code="MODEL_NOT_FOUND",
+            field="experiment.model_path",
+        )
+    reason = why_untrainable(folder)
+    if reason is not None:
+        raise InvalidInput(
+            f"experiment.model_path: the model in {folder} cannot be trained: {reason}.",
             field="experiment.model_path",
         )
     model = BaseModel(name=str(folder), path=str(folder), description="A folder on the platform's machine.")

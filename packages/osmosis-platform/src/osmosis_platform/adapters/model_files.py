@@ -8,6 +8,24 @@ from pathlib import Path
 from typing import Any
 
 _LARGEST_HEADER = 100 * 1024**2
+# How transformers names classes that write text. Whether an engine can train the model is known when it has loaded it.
+_WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+def why_untrainable(folder: Path) -> str | None:
+    """What the `config.json` of a model folder says that no engine could train; None where nothing speaks against it."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        return f"its config.json cannot be read ({error})"
+    if not isinstance(config, dict):
+        return "its config.json holds no JSON object"
+    if config.get("is_encoder_decoder") is True:
+        return "it is an encoder with a decoder, and only models that continue a text can be trained"
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or any(str(name).endswith(_WRITES_TEXT) for name in names):
+        return None
+    return f"it is a {names[0]}, which writes no text; use the causal language model ({_WRITES_TEXT[0]})"
 
 
 def model_facts(folder: Path) -> dict[str, int]:
