@@ -1,11 +1,13 @@
 """Policies of other providers, with a stand-in for LiteLLM."""
 
+import json
 import subprocess
 import sys
 import types
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from osmosis_ai.rollout.controller import (
     CallbackListener,
@@ -192,6 +194,60 @@ async def test_the_bridge_serves_a_listener(litellm):
     assert refused.status_code == 401
     with pytest.raises(ValueError, match="non-empty"):
         create_bridge_router(bridge, auth_token="")
+
+
+ROUTE = "/v1/rollouts/r/chat/completions"
+
+
+@pytest.fixture
+async def bridge_client():
+    """A client of an application that holds nothing but the bridge's router."""
+    app = FastAPI()
+    app.include_router(create_bridge_router(LiteLLMBridge(model="openai/gpt-x"), auth_token="b"))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://bridge", headers={"Authorization": "Bearer b"}
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "headers", "expected"),
+    [
+        (ROUTE, BODY, {"Authorization": "Bearer a"}, (401, "missing or wrong bearer token")),
+        ("/v1/rollouts/%2E%2E/chat/completions", BODY, {}, (422, "invalid rollout_id")),
+        ("/v1/rollouts/a%5Cb/chat/completions", BODY, {}, (422, "invalid rollout_id")),
+        (ROUTE, [], {}, (400, "invalid body")),
+        (ROUTE, {}, {}, (400, "invalid body")),
+        (ROUTE, {**BODY, "n": 2}, {}, (400, "'n' must be 1: a rollout has one sample")),
+    ],
+)
+async def test_requests_that_the_bridge_refuses(path, content, headers, expected, bridge_client, litellm):
+    answer = await bridge_client.post(path, json=content, headers=headers)
+    assert (answer.status_code, answer.json()["detail"]) == expected
+    assert answer.json()["error"]["message"].startswith(expected[1])
+    assert litellm.calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (APIConnectionError("refused", 500), 502),
+        (ProviderError("down", 503), 502),
+        (ProviderError("slow down", 429), 429),
+        (ProviderError("too long", 400), 400),
+    ],
+)
+async def test_what_the_agent_hears_of_a_provider_in_trouble(error, status, bridge_client, litellm):
+    litellm.error = error
+    answer = await bridge_client.post(ROUTE, json=BODY)
+    assert answer.status_code == status
+    assert str(error) in answer.json()["detail"]
+    stream = await bridge_client.post(ROUTE, json={**BODY, "stream": True})
+    assert (stream.status_code, stream.headers["cache-control"]) == (200, "no-cache")
+    *_, event, done, rest = stream.text.split("\n\n")
+    assert (event.splitlines()[0], done, rest) == ("event: error", "data: [DONE]", "")
+    assert json.loads(event.splitlines()[1].removeprefix("data: "))["error"] == answer.json()["error"]
 
 
 async def test_a_missing_litellm_names_the_extra(monkeypatch):
