@@ -1,8 +1,11 @@
 """What the end of a rollout is called, in the order in which the rules apply."""
 
 import pytest
+from pydantic import ValidationError
 
+from osmosis_ai.rollout import AgentWorkflowOutput, RolloutSample
 from osmosis_ai.rollout.controller import TerminalCallbackResult
+from osmosis_ai.rollout.controller.messages import readable
 from osmosis_ai.rollout.controller.result import classify
 from osmosis_ai.rollout.types import GraderCompleteRequest, RolloutCompleteRequest
 
@@ -45,3 +48,33 @@ def test_the_end_of_a_rollout(source, completion, grader, expected):
     assert (result.status, result.error_type, result.failed_in) == expected
     assert (result.reward is not None) == (result.status == "success")
     assert (result.error_message is None) == (result.status in ("success", "skipped"))
+
+
+def refuse(call):
+    with pytest.raises(ValidationError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            refuse(lambda: RolloutSample(reward=float("nan"))),
+            "RolloutSample.reward: Input should be a finite number, got nan",
+        ),
+        (
+            refuse(lambda: AgentWorkflowOutput(metrics={"a": float("inf")}, more=1)),
+            "AgentWorkflowOutput.metrics.a: Input should be a finite number, got inf; "
+            "AgentWorkflowOutput.more: Extra inputs are not permitted, got 1",
+        ),
+        ("'expected_answer'", "'expected_answer'"),
+        ("two\nlines", "two\nlines"),
+        ("1 validation error for X\nnothing more", "1 validation error for X\nnothing more"),
+    ],
+)
+def test_reports_of_pydantic_become_one_line(message, expected):
+    assert readable(message) == expected
+    grader = GraderCompleteRequest(status="failure", err_message=message)
+    terminal = TerminalCallbackResult("r", "grader", RolloutCompleteRequest(**DONE), grader)
+    assert classify(terminal, duration_ms=0.0).error_message == expected

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from osmosis_ai.rollout.controller.messages import readable
 from osmosis_ai.rollout.controller.store import TerminalCallbackResult
 from osmosis_ai.rollout.types import GraderStatus, RolloutStatus
 from osmosis_ai.rollout.types.json_safe import json_safe_mapping
@@ -63,7 +64,7 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
         return ended("invalid", "cancelled", "the rollout was cancelled")
     agent_failed: RolloutResult | None = None
     if completion is not None and completion.status != RolloutStatus.SUCCESS:
-        message = completion.err_message or "the agent workflow failed without a message"
+        message = readable(completion.err_message or "the agent workflow failed without a message")
         category = _text(completion.err_category) or "workflow_failed"
         agent_failed = replace(ended("failed", category, message), failed_in="agent")
     if grader is None:
@@ -76,7 +77,9 @@ def classify(terminal: TerminalCallbackResult, *, duration_ms: float) -> Rollout
         # A polled result does not say which half of the rollout failed.
         unnamed = "grader_failed" if completion is not None else "rollout_failed"
         failed = ended(
-            "failed", _text(grader.err_category) or unnamed, grader.err_message or _ungraded(sample)
+            "failed",
+            _text(grader.err_category) or unnamed,
+            readable(grader.err_message or _ungraded(sample)),
         )
         return replace(failed, failed_in=None if completion is None else "grader")
     if grader.sample is not None and grader.sample.remove_sample:
