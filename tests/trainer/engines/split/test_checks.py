@@ -8,8 +8,11 @@ from dataclasses import replace
 import pytest
 
 from osmosis_trainer.engines.protocol import SamplingParams
+from osmosis_trainer.engines.split import learner_group
 from osmosis_trainer.engines.split.probe import Tolerance, compare
 from osmosis_trainer.engines.split.wire import Sampled, SamplerFaultError, check_answer
+from osmosis_trainer.errors import EngineError, StateError, TrainerError
+from osmosis_trainer.learner.memory import OutOfMemoryError
 
 PROMPT = [5, 6, 7]
 PARAMS = SamplingParams(3, stop_ids=frozenset({2}))
@@ -71,3 +74,10 @@ def test_the_version_before_is_recognised_within_the_tolerance() -> None:
 def test_not_a_number_is_no_small_difference() -> None:
     with pytest.raises(SamplerFaultError, match="differ from the learner's by nan"):
         compare("http://s", [[math.nan, -2.0]], [[-1.0, -2.0]], None, Tolerance.of("float32", None))
+
+
+@pytest.mark.parametrize("kind", [StateError, OutOfMemoryError, learner_group.PassTooLargeError, EngineError])
+def test_an_error_of_a_learner_process_keeps_its_kind(kind: type[TrainerError]) -> None:
+    with pytest.raises(kind, match="too bad") as raised:
+        learner_group._open({"error": kind.code, "message": "too bad"})
+    assert type(raised.value) is kind

@@ -144,6 +144,15 @@ async def test_too_few_adapter_slots_are_refused(start_server: Any, open_split: 
         await open_split(server, advanced={"max_staleness": 1})
 
 
+async def test_on_a_gpu_the_longest_rows_are_tried_before_anything_is_sampled(
+    start_server: Any, open_split: Any
+) -> None:
+    server = await start_server()
+    for device, rehearsed in [("cpu", []), ("cuda:0", [256])]:
+        engine = await open_split(server, device=device)
+        assert engine.learner.rehearsed == rehearsed
+
+
 @pytest.mark.parametrize(
     ("sampling", "words"),
     [({"rollout_temperature": 0.5}, "leave the temperature out"), ({"rollout_top_p": 0.9}, "leave it out")],
