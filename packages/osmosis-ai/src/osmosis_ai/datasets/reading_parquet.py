@@ -132,7 +132,9 @@ def _large_columns(
         largest = max((page.full_size for page in chunk_pages(raw, chunk)), default=0)
         if largest <= LARGE_PAGE:
             continue
-        column = next(column for column in file.schema if column.path == chunk.column)
+        column = next((column for column in file.schema if column.path == chunk.column), None)
+        if column is None:
+            raise PageError(f"column {chunk.column} is not in the schema")
         if can_stream(chunk, column):
             rows = file.metadata.row_group(group).num_rows
             if chunk.values != rows:
