@@ -58,6 +58,15 @@ ROUTED_EXPERTS = {
     "topk_group": 1,
 }
 FULL, SLIDING = "full_attention", "sliding_attention"
+THREE_N = {
+    "layer_types": [SLIDING, FULL],
+    "sliding_window": 12,
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "activation_sparsity_pattern": [0.0, 0.0],
+    "intermediate_size": [48, 48],
+}
 LINEAR = {
     "layer_types": ["linear_attention", FULL],
     "linear_num_key_heads": 2,
@@ -77,6 +86,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral-window": ("mistral", {"sliding_window": 12}),
     "mixtral": ("mixtral", LOCAL_EXPERTS),
     "gemma": ("gemma", MODEL),
+    "gemma3n": ("gemma3n_text", {**MODEL, **THREE_N}),
     "gemma2": (
         "gemma2",
         {**MODEL, "sliding_window": 12, "final_logit_softcapping": 3.0, "attn_logit_softcapping": 2.0},
@@ -84,6 +94,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", {**MODEL, "sliding_window": 12, "layer_types": [SLIDING, FULL]}),
     "phi": ("phi", {}),
     "phi3": ("phi3", {}),
+    "phimoe": ("phimoe", LOCAL_EXPERTS),
     "phi3-window": ("phi3", {"sliding_window": 12}),
     "gpt-oss": ("gpt_oss", {**MODEL, **LOCAL_EXPERTS, "sliding_window": 12}),
     "granite": ("granite", {"logits_scaling": 4.0}),
@@ -182,6 +193,8 @@ RARE = {
     "granite",
     "olmo3",
     "phi",
+    "phimoe",
+    "gemma3n",
     "lfm2",
 }
 
@@ -274,7 +287,9 @@ async def test_every_linear_layer_and_expert_is_trained(family: str, tmp_path: P
     model = AutoModelForCausalLM.from_pretrained(base)
     head = model.get_output_embeddings()
     wanted = {
-        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
+        name
+        for name, module in model.named_modules()
+        if type(module).forward is nn.Linear.forward and module is not head
     }
     experts = {name for name, p in model.named_parameters() if p.dim() == 3 and ".experts." in name}
     assert bool(experts) == (family in WITH_EXPERTS)
@@ -287,7 +302,7 @@ async def test_every_linear_layer_and_expert_is_trained(family: str, tmp_path: P
             path = path.replace(".base_layer", "")
             trained.add(path if parameter is None else f"{path}.{parameter}")
     assert trained == wanted | experts
-    assert all("lm_head" not in name and "embed" not in name for name in engine._learner.parameters)
+    assert all("lm_head" not in name and "embed_tokens" not in name for name in engine._learner.parameters)
 
 
 WITH_EXPERTS = {
@@ -295,6 +310,7 @@ WITH_EXPERTS = {
     "qwen3-moe",
     "qwen3-moe-dense",
     "mixtral",
+    "phimoe",
     "gpt-oss",
     "qwen3.5-moe",
     "qwen3-next",

@@ -39,9 +39,7 @@ def attach(model: Any, settings: LoraSettings) -> Any:
     UnsupportedModelError where PEFT cannot adapt every linear layer.
     """
     head = model.get_output_embeddings()
-    linear = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
-    ]
+    linear = [name for name, module in model.named_modules() if _is_linear(module) and module is not head]
     if not linear:
         raise UnsupportedModelError(
             f"models of type {model.config.model_type!r} have no linear layers that LoRA could be put on"
@@ -53,7 +51,7 @@ def attach(model: Any, settings: LoraSettings) -> Any:
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
         bias="none",
-        target_modules=sorted({_last(name) for name in linear} - taken),
+        target_modules=_targets(model, {name for name in linear if _last(name) not in taken}),
         target_parameters=_short_names(experts.fused(model) | by_parameter) or None,
         task_type="CAUSAL_LM",
     )
@@ -67,6 +65,23 @@ def attach(model: Any, settings: LoraSettings) -> Any:
         peft_model = get_peft_model(model, config)
     _require_adapters(peft_model.get_base_model(), settings)
     return peft_model.eval()
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Routers that derive from a linear layer and return more than one are none."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+
+
+def _targets(model: Any, chosen: set[str]) -> list[str]:
+    """The shortest ends of the paths of the `chosen` modules that are no ends of other modules' paths."""
+    others = {end for name, _ in model.named_modules() if name not in chosen for end in _ends(name)}
+    return sorted({next(end for end in _ends(name) if end not in others) for name in chosen})
+
+
+def _ends(path: str) -> list[str]:
+    """`a.b.c` ends in `c`, `b.c` and `a.b.c`."""
+    parts = path.split(".")
+    return [".".join(parts[i:]) for i in reversed(range(len(parts)))]
 
 
 def _names_of_experts(model: Any, names: set[str]) -> set[str]:
@@ -92,7 +107,7 @@ def _require_adapters(base: Any, settings: LoraSettings) -> None:
     head = base.get_output_embeddings()
     for name, module in base.named_modules():
         inside = name.endswith(".base_layer") or ".lora_" in name
-        if isinstance(module, nn.Linear) and module is not head and not inside:
+        if _is_linear(module) and module is not head and not inside:
             raise UnsupportedModelError(
                 f"PEFT puts no LoRA on {name} of a model of type {base.config.model_type!r}; "
                 "such a model cannot be trained in full"
