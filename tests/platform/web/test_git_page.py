@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,8 @@ def test_an_admin_creates_the_repository(
         session.delete(session.get_one(Repository, town.repository.id))
     assert "An admin or owner" in browser("max").get(PAGE).text
     amy = browser("amy")
+    for page in ("/acme", "/acme/rollouts", "/acme/training/new"):
+        assert re.search(r'href="/acme/git">Create ', amy.get(page).text)
     for name in ("", "../up", "A", "a.git", "a/b"):
         assert amy.post(f"{PAGE}/repository", name=name).status_code == 400
     assert amy.post(f"{PAGE}/repository", name="agents").status_code == 303

@@ -52,6 +52,7 @@ def rollouts_page(
         found, total = page_of(session, query, page)
         name = repository.full_name if repository else ""
         data: dict[str, Any] = {
+            "has_repository": repository is not None,
             "branch": chosen,
             "branches": branches,
             "rollouts": [rollout_body(r, name) for r in found],

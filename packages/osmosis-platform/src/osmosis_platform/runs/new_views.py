@@ -196,7 +196,7 @@ def _choices(session: Session, viewer: Viewer, kind: Kind, branch: str) -> dict[
         models += [inference_name(lora) for lora in active_models(session, mine)]
     secrets = session.scalars(list_query(mine, viewer.user.id).limit(OFFERED))
     return {
-        "branch": sorted(branches),
+        "branch": sorted({*branches, default} - {None}),
         "rollout": list(rollouts),
         "dataset": list(datasets),
         "model_path": models,
