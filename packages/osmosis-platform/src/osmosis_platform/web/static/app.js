@@ -37,9 +37,11 @@
     }
   });
 
-  // On narrow screens the menu is one line that scrolls: the page's own entry is in sight.
-  const here = document.querySelector(".side nav [aria-current]");
-  if (here) here.parentElement.scrollLeft = here.offsetLeft - (here.parentElement.clientWidth - here.offsetWidth) / 2;
+  // On narrow screens menu and tabs are one line each that scrolls: the page's own entry is in sight.
+  document.querySelectorAll(".side nav [aria-current], .tabs [aria-current]").forEach((here) => {
+    const line = here.parentElement;
+    line.scrollLeft = here.offsetLeft - (line.clientWidth - here.offsetWidth) / 2;
+  });
 
   document.querySelector("[data-go-on]")?.requestSubmit();
 
