@@ -6,34 +6,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from osmosis_ai.rollout.utils.thread_batches import run_in_thread_batch
+from osmosis_ai.rollout.utils.thread_batches import ThreadBatches
+
+batches = ThreadBatches(pause_sec=0.02)
 
 
 async def test_each_call_runs_in_a_thread_and_tells_its_own_caller() -> None:
     ran: list[tuple[int, bool]] = []
 
-    def call(number: int) -> None:
+    def call(number: int) -> int:
         ran.append((number, threading.current_thread() is threading.main_thread()))
         if number % 3 == 0:
             raise ValueError(f"no {number}")
+        return 10 * number
 
     outcomes = await asyncio.gather(
-        *(run_in_thread_batch(lambda number=number: call(number)) for number in range(1, 8)),
+        *(batches.run(lambda number=number: call(number)) for number in range(1, 8)),
         return_exceptions=True,
     )
     assert ran == [(number, False) for number in range(1, 8)]
-    assert [str(error) for error in outcomes] == ["None", "None", "no 3", "None", "None", "no 6", "None"]
+    assert [str(outcome) for outcome in outcomes] == ["10", "20", "no 3", "40", "50", "no 6", "70"]
     with pytest.raises(ValueError, match="no 9"):
-        await run_in_thread_batch(lambda: call(9))
+        await batches.run(lambda: call(9))
 
 
 async def test_the_event_loop_goes_on_and_late_calls_get_a_thread_of_their_own() -> None:
     gate = threading.Event()
-    slow = asyncio.create_task(run_in_thread_batch(gate.wait))
+    slow = asyncio.create_task(batches.run(gate.wait))
     await asyncio.sleep(0)
     threads: list[int] = []
     while not threads:  # the first of these may still have shared the thread of the slow one
-        late = asyncio.create_task(run_in_thread_batch(lambda: threads.append(threading.get_ident())))
+        late = asyncio.create_task(batches.run(lambda: threads.append(threading.get_ident())))
         await asyncio.wait({late}, timeout=0.1)
     assert not slow.done()
     gate.set()
@@ -42,8 +45,8 @@ async def test_the_event_loop_goes_on_and_late_calls_get_a_thread_of_their_own()
 
 async def test_a_caller_that_is_cancelled_leaves_the_others_alone() -> None:
     gate = threading.Event()
-    first = asyncio.create_task(run_in_thread_batch(gate.wait))
-    second = asyncio.create_task(run_in_thread_batch(lambda: None))
+    first = asyncio.create_task(batches.run(gate.wait))
+    second = asyncio.create_task(batches.run(lambda: None))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait({first})
@@ -56,7 +59,7 @@ def test_event_loops_one_after_the_other() -> None:
     def ran() -> Iterator[str]:
         for name in ("a", "b"):
             done: list[str] = []
-            asyncio.run(run_in_thread_batch(lambda name=name, done=done: done.append(name)))
+            asyncio.run(batches.run(lambda name=name, done=done: done.append(name)))
             yield from done
 
     assert list(ran()) == ["a", "b"]

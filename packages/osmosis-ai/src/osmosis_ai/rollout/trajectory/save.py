@@ -18,12 +18,14 @@ from osmosis_ai.rollout.types.json_safe import json_safe_mapping
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.utils.file_artifacts import default_artifact_root
 from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
-from osmosis_ai.rollout.utils.thread_batches import run_in_thread_batch
+from osmosis_ai.rollout.utils.thread_batches import ThreadBatches
 
 logger = logging.getLogger(__name__)
 
 TRAJECTORY_FILENAME = "trajectory.json"
 DIAGNOSTICS_FILENAME = "diagnostics.json"
+# Nobody waits for it but the end of the server.
+_ARCHIVE = ThreadBatches(pause_sec=0.02)
 
 
 async def save_trajectory(
@@ -61,7 +63,7 @@ async def save_trajectory(
         return
     try:
         # Long conversations take a while to convert; other rollouts share this event loop.
-        await run_in_thread_batch(
+        await _ARCHIVE.run(
             partial(
                 _save_document,
                 f"{folder}/{TRAJECTORY_FILENAME}",

@@ -7,9 +7,11 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from osmosis_ai.rollout.utils.identifiers import ensure_single_path_segment
+from osmosis_ai.rollout.utils.thread_batches import ThreadBatches
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,8 @@ HEALTH_CHECK_FILENAME = ".osmosis-health-check"
 CREATE_ATTEMPTS = 3
 CREATE_BACKOFF_SECONDS = 0.5
 _LOGGED_ID_CHARS = 200
+# Rollouts that start wait for it.
+_FOLDERS = ThreadBatches(pause_sec=0.002)
 
 type FileState = tuple[int, int, int]
 
@@ -44,8 +48,8 @@ async def create_rollout_artifacts_dir(
     total = CREATE_ATTEMPTS if attempts is None else attempts
     for attempt in range(total):
         try:
-            # A slow disk must hold up this rollout only.
-            return await asyncio.to_thread(_create_and_probe, rollout_dir)
+            # In a thread: a slow disk must not hold up the event loop.
+            return await _FOLDERS.run(partial(_create_and_probe, rollout_dir))
         except (OSError, ValueError) as error:
             # An id no file system takes: too long, or text without an encoding.
             hopeless = isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG
