@@ -65,7 +65,9 @@ async def evaluate_rubric(
     provider = _parse_provider(model)
     key = resolve_api_key(provider, api_key)
     if key.is_missing:
-        raise MissingAPIKeyError(f"no API key for {provider}: set {key.variable}, or pass api_key")
+        raise MissingAPIKeyError(
+            f"no API key for {provider}: set {key.variable}, or pass api_key (--api-key)"
+        )
     prompt = _build_user_prompt(
         rubric, score_min, score_max, solution_str, original_input, ground_truth, metadata
     )
@@ -146,7 +148,7 @@ def _failure_of(
         return ModelNotFoundError(provider, model, detail)
     if _is_a(error, "AuthenticationError") and key.value is None:
         return MissingAPIKeyError(
-            f"no API key for judge {model!r}: pass api_key. The provider says: {detail}"
+            f"no API key for judge {model!r}: pass api_key (--api-key). The provider says: {detail}"
         )
     return ProviderRequestError(provider, model, detail)
 
