@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from osmosis_ai.datasets import reading_parquet, validate_file
+from osmosis_ai.datasets.large_pages import PageError, streams
 
 FIELDS = [pa.field("system_prompt", pa.string()), pa.field("user_prompt", pa.string(), nullable=False)]
 SCHEMA = pa.schema([*FIELDS, ("ground_truth", pa.string()), ("metadata", pa.struct([("n", pa.int64())]))])
@@ -188,3 +189,16 @@ def test_memory_stays_below_256_mb(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 244
+
+
+def test_snappy_of_a_writer_without_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        streams, "_SNAPPY_BLOCKS", 64
+    )  # what is repeated further back is of another block now
+    text = bytes(range(256)) * 40
+    stored = pa.compress(text, codec="snappy", asbytes=True)
+    (tmp_path / "page").write_bytes(b"before" + stored + b"behind")
+    with (tmp_path / "page").open("rb") as file:
+        assert streams.page_stream(file, 6, len(stored), "SNAPPY").read() == text
+        with pytest.raises((OSError, PageError), match="(?i)snappy"):
+            streams.page_stream(file, 6, len(stored) - 3, "SNAPPY").read()

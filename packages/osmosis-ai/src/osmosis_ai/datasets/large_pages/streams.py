@@ -79,10 +79,17 @@ def _snappy(file: BinaryIO, start: int, size: int, memory: int) -> Iterator[memo
             stored = io.BufferedReader(_Section(file, start, size))
             yield _decompressed(stored.read(), full_size)
             return
-        while full_size > 0:
-            blocks, length = _elements(stored, min(full_size, _SNAPPY_BLOCKS))
-            yield _decompressed(_varint(length) + blocks, length)
-            full_size -= length
+        done = 0
+        while done < full_size:
+            try:
+                blocks, length = _elements(stored, min(full_size - done, _SNAPPY_BLOCKS))
+                piece = _decompressed(_varint(length) + blocks, length)
+            except (OSError, PageError):
+                # Damaged, or of a writer whose blocks are larger or refer to each other: that takes the whole page.
+                file.seek(start)
+                piece = _decompressed(file.read(size), full_size)[done:]
+            yield piece
+            done += len(piece)
     except IndexError:
         raise PageError("Snappy data ends too early") from None
 
