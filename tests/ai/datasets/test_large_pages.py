@@ -200,5 +200,5 @@ def test_snappy_of_a_writer_without_blocks(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "page").write_bytes(b"before" + stored + b"behind")
     with (tmp_path / "page").open("rb") as file:
         assert streams.page_stream(file, 6, len(stored), "SNAPPY").read() == text
-        with pytest.raises((OSError, PageError), match="(?i)snappy"):
+        with pytest.raises((OSError, PageError), match=r"(?i)snappy"):
             streams.page_stream(file, 6, len(stored) - 3, "SNAPPY").read()
