@@ -193,12 +193,15 @@ PAGES = {
     "GET /{workspace}/compare/training": member(query="run=TRAINING"),
     "GET /{workspace}/models": member(),
     "GET /{workspace}/models/{name_or_id}": member(path={"name_or_id": "LORA"}),
+    "GET /{workspace}/models/{name_or_id}/adapter.tar": member(303, path={"name_or_id": "LORA"}),
     "GET /{workspace}/playground": member(),
     "POST /{workspace}/playground/chat": member(403, json={"model": "x", "messages": [{}]}),  # without its token
     "POST /{workspace}/models/{model_id}/{action}": member(
         303, path={"model_id": "LORA", "action": "undeploy"}, form={}
     ),
     "GET /{workspace}/secrets": member(),
+    "POST /{workspace}/secrets": Row("admin", 303, form={"name": "A_KEY", "value": "v", "scope": "workspace"}),
+    "POST /{workspace}/secrets/{secret_id}/delete": member(404, path={"secret_id": "none"}, form={}),
     "GET /new": Row("person"),
     "POST /new": Row("person", 400, form={"name": "A B"}),
     "GET /account": Row("person"),
