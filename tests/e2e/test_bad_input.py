@@ -116,9 +116,9 @@ class Site:
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def refused(self, *arguments: str, code: str, status: int = 1, **env: str) -> str:
-        """The message of a command that is refused alike for people and for scripts."""
-        with ThreadPoolExecutor(2) as both:
+    def refused(self, *arguments: str, code: str, status: int = 1, at_once: bool = True, **env: str) -> str:
+        """The message of a command that is refused alike for people and for scripts; `at_once` unless one changes what the other sees."""
+        with ThreadPoolExecutor(2 if at_once else 1) as both:
             ran = both.submit(self.osmosis, "--plain", *arguments, **env)
             asked = both.submit(self.osmosis, "--json", *arguments, **env)
         plain, script = ran.result(), asked.result()
@@ -501,7 +501,9 @@ def test_a_full_disk(site: Site, runs: Runs, disk: Path, until: Callable[..., An
     row = json.dumps({"system_prompt": "s", "user_prompt": "x" * 9000})
     (site.clone / "data/more.jsonl").write_text(f"{row}\n" * 4)
     with full(disk):
-        message = site.refused("dataset", "upload", "data/more.jsonl", "--yes", code="PLATFORM_ERROR")
+        # Of two uploads of one name at the same time, the later takes the place of the other.
+        upload = ("dataset", "upload", "data/more.jsonl", "--yes")
+        message = site.refused(*upload, code="PLATFORM_ERROR", at_once=False)
         assert "disk is full" in message
         late = Runs(site, {"full": site.submit("full", extra='[env]\nFAULT = "ok"\n')}, until)
         late.failed("full", "The disk of the platform is full", "Make room")
