@@ -2,13 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
-from osmosis_ai.eval import attempt_files
-from osmosis_ai.eval.attempt_files import read_artifacts, wait_for_trajectory
 from osmosis_ai.eval.journal import Verdict, VerdictJournal
 from osmosis_ai.eval.selection import select_rows
+from osmosis_ai.worker import rollout_files
+from osmosis_ai.worker.rollout_files import read_artifacts, wait_for_trajectory
 
 
 def test_a_limit_takes_the_first_rows():
@@ -77,12 +79,34 @@ def test_a_linked_folder_is_not_followed(linked, tmp_path):
 
 
 def test_artifacts_have_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr(attempt_files, "MAX_FILE_BYTES", 10)
-    monkeypatch.setattr(attempt_files, "MAX_TOTAL_BYTES", 25)
-    monkeypatch.setattr(attempt_files, "MAX_FILES", 4)
-    big = {"0": b"x" * 11, "1": b"x" * 10, "2": b"x" * 10, "3": b"x" * 6, "4": b"x" * 5, "5": b"", "6": b""}
+    monkeypatch.setattr(rollout_files, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(rollout_files, "MAX_TOTAL_BYTES", 25)
+    monkeypatch.setattr(rollout_files, "MAX_FILES", 4)
+    big = {
+        "0": b"x" * 11,
+        "1": b"x" * 10,
+        "2": b"x" * 10,
+        "3": b"x" * 6,
+        "4": b"x" * 5,
+        "d/5": b"",
+        "e/6": b"",
+    }
     write_artifacts(tmp_path, big)
-    assert [path for path, _ in read_artifacts(tmp_path, "r")] == ["1", "2", "4", "5"]
+    assert [path for path, _ in read_artifacts(tmp_path, "r")] == ["1", "2", "4", "d/5"]
+
+
+def test_folders_without_end_end_nothing(tmp_path, caplog):
+    write_artifacts(tmp_path, {"z/kept.txt": b"kept"})
+    here = os.open(tmp_path / "r" / "artifacts", os.O_RDONLY)
+    for _ in range(2 * sys.getrecursionlimit()):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    assert dict(read_artifacts(tmp_path, "r")) == {"z/kept.txt": b"kept"}
+    assert "more than 64 folders down" in caplog.text
+    subprocess.run(["rm", "-rf", tmp_path / "r"], check=True)
 
 
 async def test_a_trajectory_is_taken_when_it_is_whole_and_of_this_rollout(tmp_path):

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from osmosis_ai.eval.attempt_files import MAX_FILE_BYTES, read_artifacts
 from osmosis_ai.rollout import (
     AgentWorkflow,
     AgentWorkflowContext,
@@ -22,6 +21,7 @@ from osmosis_ai.rollout import (
 from osmosis_ai.rollout.server import app as server_app
 from osmosis_ai.rollout.server import create_rollout_server
 from osmosis_ai.rollout.utils import file_artifacts
+from osmosis_ai.worker.rollout_files import MAX_FILE_BYTES, read_artifacts
 
 CONVERSATION = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from osmosis_ai.eval import attempt_files
 from osmosis_ai.rollout import (
     AgentWorkflow,
     ExecutionRequest,
@@ -24,6 +23,7 @@ from osmosis_ai.rollout import (
     RolloutSample,
     RolloutStatus,
 )
+from osmosis_ai.worker import rollout_files
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = (
@@ -293,11 +293,12 @@ def test_limits_of_artifacts_are_those_of_the_code() -> None:
     page = (DOCS / "trajectories.md").read_text()
     mebibyte = 2**20
     for row, value in {
-        "size of a file": f"{attempt_files.MAX_FILE_BYTES // mebibyte} MiB",
-        "all files of a rollout": f"{attempt_files.MAX_TOTAL_BYTES // mebibyte} MiB",
-        "number of files": f"{attempt_files.MAX_FILES:,}",
-        "length of a path": f"{attempt_files.MAX_PATH_CHARS:,} characters",
-        "size of `trajectory.json`": f"{attempt_files.MAX_TRAJECTORY_BYTES // mebibyte} MiB",
+        "size of a file": f"{rollout_files.MAX_FILE_BYTES // mebibyte} MiB",
+        "all files of a rollout": f"{rollout_files.MAX_TOTAL_BYTES // mebibyte} MiB",
+        "number of files": f"{rollout_files.MAX_FILES:,}",
+        "length of a path": f"{rollout_files.MAX_PATH_CHARS:,} characters",
+        "folders within folders": f"{rollout_files.MAX_DEPTH}",
+        "size of `trajectory.json`": f"{rollout_files.MAX_TRAJECTORY_BYTES // mebibyte} MiB",
     }.items():
         assert f"| {row} | {value}" in page
 

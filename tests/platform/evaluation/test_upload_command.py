@@ -18,10 +18,11 @@ from uuid import uuid4
 import pytest
 import uvicorn
 
-from osmosis_ai.eval.attempt import Artifact, AttemptRecord
+from osmosis_ai.eval.attempt import AttemptRecord
 from osmosis_ai.eval.local.folder import RunFolder
 from osmosis_ai.eval.local.outputs import write_outputs
 from osmosis_ai.eval.local.sink import FolderSink
+from osmosis_ai.worker.artifacts import Artifact
 from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform
 

@@ -3,14 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A file that an attempt left behind, stored as a blob. ``path`` is relative, with forward slashes."""
-
-    path: str
-    size: int
-    sha256: str
+from osmosis_ai.worker.artifacts import Artifact
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ import asyncio
 import json
 from pathlib import Path
 
-from osmosis_ai.eval.attempt import Artifact, AttemptRecord
-from osmosis_ai.eval.attempt_files import read_artifacts, wait_for_trajectory
+from osmosis_ai.eval.attempt import AttemptRecord
 from osmosis_ai.eval.journal import Verdict
 from osmosis_ai.eval.sink import EvalSink
+from osmosis_ai.worker.artifacts import store_artifacts
+from osmosis_ai.worker.rollout_files import wait_for_trajectory
 
 _ERROR_CHARS = 4000
 
@@ -42,18 +43,10 @@ class Delivery:
             error_type=verdict.error_type,
             error_message=None if verdict.error_message is None else verdict.error_message[:_ERROR_CHARS],
             trajectory_blob=blob,
-            artifacts=await self._store_artifacts(verdict.rollout_id),
+            artifacts=await store_artifacts(self._artifact_root, verdict.rollout_id, self._sink.store),
         )
         await self._sink.attempt(record)
         return record
-
-    async def _store_artifacts(self, rollout_id: str) -> list[Artifact]:
-        files = read_artifacts(self._artifact_root, rollout_id)
-        stored: list[Artifact] = []
-        while (found := await asyncio.to_thread(next, files, None)) is not None:
-            path, content = found
-            stored.append(Artifact(path, len(content), await self._sink.store(content)))
-        return stored
 
 
 def _tokens_of(trajectory: bytes) -> int | None:

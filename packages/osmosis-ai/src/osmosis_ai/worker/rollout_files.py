@@ -19,6 +19,7 @@ MAX_FILE_BYTES = 64 * 2**20
 MAX_TOTAL_BYTES = 256 * 2**20
 MAX_FILES = 1000
 MAX_PATH_CHARS = 1024
+MAX_DEPTH = 64
 MAX_TRAJECTORY_BYTES = 128 * 2**20
 
 _POLL_SEC = 0.1
@@ -66,8 +67,8 @@ def _owner(document: dict[str, object]) -> object:
 def read_artifacts(root: Path, rollout_id: str) -> Iterator[tuple[str, bytes]]:
     """The artifacts of a rollout as (relative path, content), in a stable order, one file in memory at a time.
 
-    Regular files only. Links and special files, files over 64 MiB, and everything after 1,000 files or 256 MiB are
-    skipped with a warning. ``manifest.json`` at the top is reserved and left out.
+    Regular files only. Links and special files, files over 64 MiB or more than 64 folders down, and everything after 1,000
+    files or 256 MiB are skipped with a warning. ``manifest.json`` at the top is reserved and left out.
     """
     try:
         with _open_folder(root, rollout_id, "artifacts") as folder:
@@ -82,6 +83,12 @@ def _walk(top: int, rollout_id: str) -> Iterator[tuple[str, bytes]]:
     count, total = 0, 0
     for folder, folders, names, descriptor in os.fwalk(".", dir_fd=top, follow_symlinks=False):
         folders.sort()
+        # Each level keeps a folder open and the walk one call deeper.
+        if folders and folder.count("/") >= MAX_DEPTH:
+            logger.warning(
+                "rollout %s: artifacts more than %d folders down are left out", rollout_id, MAX_DEPTH
+            )
+            folders.clear()
         for name in sorted(names):
             path = os.path.normpath(os.path.join(folder, name))
             if path == "manifest.json":
