@@ -123,6 +123,9 @@ async def test_exports_load_in_peft_and_in_another_engine(
     engine = make_engine()
     await train(engine, 5)
     await engine.export_adapter(tmp_path / "adapter")
+    targets = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    assert targets == sorted(targets)  # the same bytes in every process
+    assert len(targets) == 7
     prompt = [5, 6, 7, 8, 9]
     mine = await engine.sample(prompt, SamplingParams(12, temperature=0.0))
     base = await engine.sample(prompt, SamplingParams(12, temperature=0.0), adapter=None)

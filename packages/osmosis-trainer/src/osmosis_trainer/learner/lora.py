@@ -19,6 +19,7 @@ from torch import nn
 from osmosis_trainer.errors import StateError, UnsupportedModelError
 from osmosis_trainer.learner import experts
 
+CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILE = "adapter_model.safetensors"
 
 
@@ -146,15 +147,21 @@ def export(model: Any, folder: Path) -> None:
     folder.mkdir(parents=True)
     model.save_pretrained(folder, save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)
+    # PEFT keeps the targets as a set: in order the same adapter makes the same bytes in every process.
+    config_file = folder / CONFIG_FILE
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config = {
+        key: sorted(value) if key.startswith("target_") and isinstance(value, list) else value
+        for key, value in config.items()
+    }
+    config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def restore(model: Any, folder: Path, settings: LoraSettings) -> None:
     """Load the weights written by `export` into the adapter. Raises StateError when they do not fit it exactly."""
-    config_file, weights_file = folder / "adapter_config.json", folder / ADAPTER_FILE
+    config_file, weights_file = folder / CONFIG_FILE, folder / ADAPTER_FILE
     if not config_file.is_file() or not weights_file.is_file():
-        raise StateError(
-            f"{folder} has no adapter: adapter_config.json and {ADAPTER_FILE} must both be there"
-        )
+        raise StateError(f"{folder} has no adapter: {CONFIG_FILE} and {ADAPTER_FILE} must both be there")
     config = json.loads(config_file.read_text(encoding="utf-8"))
     if (config.get("r"), config.get("lora_alpha")) != (settings.rank, settings.alpha):
         raise StateError(
