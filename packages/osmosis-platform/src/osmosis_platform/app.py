@@ -30,6 +30,7 @@ from osmosis_platform.inference import playground
 from osmosis_platform.inference import views as inference_views
 from osmosis_platform.live import views as live_views
 from osmosis_platform.repositories import api as repositories_api
+from osmosis_platform.repositories import connect_views, push_hook
 from osmosis_platform.repositories import views as git_views
 from osmosis_platform.rollouts import api as rollouts_api
 from osmosis_platform.rollouts import views as rollouts_views
@@ -55,6 +56,7 @@ APIS: tuple[APIRouter, ...] = (
     secrets_api.router,
     datasets_api.router,
     repositories_api.router,
+    push_hook.router,
     rollouts_api.router,
     runs_api.router,
     evaluation_api.router,
@@ -78,6 +80,7 @@ PAGES: tuple[APIRouter, ...] = (
     datasets_views.router,
     rollouts_views.router,
     git_views.router,
+    connect_views.router,
     new_run_views.router,
     manage_run_views.router,
     runs_views.router,

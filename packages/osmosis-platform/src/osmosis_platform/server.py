@@ -24,6 +24,8 @@ from osmosis_platform.folder import FolderLock, identity_file
 from osmosis_platform.housekeeping import Housekeeping
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
+from osmosis_platform.repositories.mirrors import QUEUE as FETCHES
+from osmosis_platform.repositories.polling import Polling
 from osmosis_platform.settings import Settings
 from osmosis_platform.version import VERSION
 from osmosis_platform.webhooks.jobs import WORK as WEBHOOK_WORK
@@ -33,6 +35,7 @@ log = logging.getLogger("osmosis_platform")
 
 LIGHT_THREADS = 2
 WEBHOOK_THREADS = 2  # a receiver that does not answer holds up webhooks only
+FETCH_THREADS = 2  # and a git host that does not, fetches only
 REQUEST_SECONDS = 5
 JOB_SECONDS = 30.0
 
@@ -94,15 +97,18 @@ def working(platform: Platform) -> Iterator[None]:
     runner = JobRunner(
         platform,
         {**DATASET_WORK, **REPOSITORY_WORK, **WEBHOOK_WORK, **supervisor.work()},
-        {"light": LIGHT_THREADS, WEBHOOKS: WEBHOOK_THREADS, **supervisor.threads()},
+        {"light": LIGHT_THREADS, WEBHOOKS: WEBHOOK_THREADS, FETCHES: FETCH_THREADS, **supervisor.threads()},
     )
     housekeeping = Housekeeping(platform)
     housekeeping.start()
+    polling = Polling(platform)
+    polling.start()
     runner.start()
     try:
         yield
     finally:
         housekeeping.stop()
+        polling.stop()
         if not runner.stop(JOB_SECONDS):
             log.warning("some jobs did not stop in %.0f s; they continue at the next start", JOB_SECONDS)
         supervisor.close()

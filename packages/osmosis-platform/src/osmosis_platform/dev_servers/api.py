@@ -25,6 +25,7 @@ from osmosis_platform.errors import NotFound, Unavailable
 from osmosis_platform.http.logs import LogQuery, logs_page
 from osmosis_platform.http.paging import PageQuery
 from osmosis_platform.http.scope import PlatformDep, Scope, bearer_token, client_address
+from osmosis_platform.repositories.mirrors import freshen
 from osmosis_platform.runs.log_view import lines_after, newest_lines
 from osmosis_platform.workspaces.service import membership_of
 
@@ -65,6 +66,7 @@ class StartServer(BaseModel):
 @cli.post("", status_code=201)
 def start(body: StartServer, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
     """Run a rollout server. Its callers show `api_key`, which is told only here, or a member's own token."""
+    freshen(platform, scope.repository, None, body.commit_sha.lower())
     with platform.database.write() as session:
         server, key = service.start(
             session,

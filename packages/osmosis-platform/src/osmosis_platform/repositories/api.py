@@ -77,6 +77,9 @@ async def git_http(owner: str, repo: str, tail: str, request: Request) -> Respon
         return _challenge()
     if access is None or tail not in SERVICES:
         return Response("repository not found\n", status_code=404, media_type="text/plain")
+    if access.pushes_to and "git-receive-pack" in (tail, request.query_params.get("service")):
+        text = f"This repository only follows {access.pushes_to}: push there. The platform fetches it from there.\n"
+        return Response(text, status_code=403, media_type="text/plain")
     push = tail == "git-receive-pack" and request.method == "POST"
     with tempfile.TemporaryFile() as body:
         size = await _spool(request, body)

@@ -11,7 +11,9 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +83,11 @@ class GitHost:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()  # git runs in other folders
+        self._fetching: dict[str, threading.Lock] = {}
+
+    def fetching(self, full_name: str) -> threading.Lock:
+        """Held by whoever fetches into a mirror: one at a time."""
+        return self._fetching.setdefault(full_name.lower(), threading.Lock())
 
     def path(self, full_name: str) -> Path:
         """The bare repository's folder (lower-cased, so that two names that differ in case are one)."""
@@ -99,6 +106,25 @@ class GitHost:
         run_git("config", "http.receivepack", "true", cwd=aside)
         aside.rename(path)
         return path
+
+    def move(self, full_name: str, new_name: str) -> None:
+        """Give a repository another name. Raises InvalidInput when that one exists."""
+        target = self.path(new_name)
+        if target.exists():
+            raise InvalidInput(f"repository {new_name} exists already")
+        self.path(full_name).rename(target)
+
+    def keep_commits(self, full_name: str, of: str) -> None:
+        """Add every commit of another repository, without its branches: runs pinned to them go on, clones do not see them."""
+        target, source = self.path(full_name) / "objects", self.path(of) / "objects"
+        run_git("config", "gc.pruneExpire", "never", cwd=target.parent)
+        for path in source.rglob("*"):
+            within = path.relative_to(source)
+            if path.is_dir() or within.parts[0] == "info" or path.name.startswith("tmp_"):
+                continue
+            (target / within).parent.mkdir(exist_ok=True)
+            with suppress(FileExistsError, FileNotFoundError):
+                os.link(path, target / within)  # objects are named by their content and never change
 
     def remove(self, full_name: str) -> None:
         """Take a repository away with all that is in it; one that is not there is fine."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound, PlatformError
 from osmosis_platform.repositories.git import GitHost
-from osmosis_platform.repositories.models import Repository, SyncEvent
+from osmosis_platform.repositories.models import Connection, Repository, SyncEvent
 from osmosis_platform.rollouts.models import Rollout
 from osmosis_platform.workspaces.models import Membership, Workspace
 
@@ -27,25 +27,36 @@ SYNC_JOB = "repositories.sync"
 
 @dataclass(frozen=True, slots=True)
 class GitAccess:
-    """A person's access to one repository."""
+    """A person's access to one repository; `pushes_to` is where pushes go when not here."""
 
     repository_id: str
     full_name: str
     user_email: str
+    pushes_to: str | None = None
 
 
 def git_access(session: Session, user: User, full_name: str) -> GitAccess | None:
-    """The access of a member of the repository's workspace, or None: outsiders cannot tell whether it exists."""
+    """The access of a member of the repository's workspace, or None: outsiders cannot tell whether it exists.
+
+    A built-in repository that waits behind a connected one is found too.
+    """
+    name = full_name.lower()
     row = session.execute(
-        select(Repository)
+        select(Repository, Connection.builtin_name)
         .join(Membership, Membership.workspace_id == Repository.workspace_id)
+        .outerjoin(Connection, Connection.repository_id == Repository.id)
         .where(
-            Repository.identity == full_name.lower(),
             Membership.user_id == user.id,
-            Repository.kind == "builtin",
+            or_(Repository.identity == name, func.lower(Connection.builtin_name) == name),
         )
-    ).scalar_one_or_none()
-    return GitAccess(row.id, row.full_name, user.email) if row else None
+        .order_by((Repository.identity == name).desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return None
+    repository, waiting = row
+    found = waiting if waiting and repository.identity != name else repository.full_name
+    return GitAccess(repository.id, found, user.email, repository.remote_url)
 
 
 def repository_of(session: Session, workspace_id: str) -> Repository:
@@ -95,8 +106,21 @@ def remove_unowned(session: Session, platform: Platform, full_name: str) -> None
 
     Call it in a transaction that may write: it keeps others from making one of the same name meanwhile.
     """
-    if session.scalar(select(Repository.id).where(Repository.identity == full_name.lower()).limit(1)) is None:
+    if not is_taken(session, full_name):
         platform.git.remove(full_name)
+
+
+def is_taken(session: Session, full_name: str) -> bool:
+    """Whether a workspace has a repository of this name (in any case), be it one that waits behind a connected one."""
+    name = full_name.lower()
+    waiting = select(Connection.id).where(func.lower(Connection.builtin_name) == name).limit(1)
+    owned = select(Repository.id).where(Repository.identity == name).limit(1)
+    return session.scalar(owned) is not None or session.scalar(waiting) is not None
+
+
+def clone_url(public_url: str, repository: Repository) -> str:
+    """Where members clone from and push to."""
+    return repository.remote_url or f"{public_url}/git/{repository.full_name}.git"
 
 
 def _first_commit(git: GitHost, full_name: str, author: User, write_tree: Callable[[Path], object]) -> None:
@@ -140,7 +164,9 @@ def record_push(platform: Platform, access: GitAccess, before: dict[str, str]) -
 def sync_branch(platform: Platform, sync_id: str) -> None:
     """Job: bring the catalogue of one branch to the branch's head. Running it twice changes nothing."""
     with platform.database.write() as session:
-        sync = session.get_one(SyncEvent, sync_id)
+        sync = session.get(SyncEvent, sync_id)
+        if sync is None:  # its repository was disconnected meanwhile
+            return
         repository = session.get_one(Repository, sync.repository_id)
         sync.status = "syncing"
         full_name, branch = repository.full_name, sync.branch
@@ -150,13 +176,16 @@ def sync_branch(platform: Platform, sync_id: str) -> None:
         commit = platform.git.commit(full_name, head) if head else None
     except PlatformError as error:
         with platform.database.write() as session:
-            sync = session.get_one(SyncEvent, sync_id)
-            sync.status, sync.error, sync.finished_at = "failed", error.message, utc_now()
+            if (sync := session.get(SyncEvent, sync_id)) is not None:
+                sync.status, sync.error, sync.finished_at = "failed", error.message, utc_now()
         return
     with platform.database.write() as session:
-        sync = session.get_one(SyncEvent, sync_id)
+        sync = session.get(SyncEvent, sync_id)
+        if sync is None:
+            return
         repository = session.get_one(Repository, sync.repository_id)
-        _store_catalogue(session, repository, branch, head, found)
+        if repository.full_name == full_name:  # else another repository took its place meanwhile
+            _store_catalogue(session, repository, branch, head, found)
         sync.status, sync.rollouts_found, sync.finished_at = "success", len(found), utc_now()
         if commit:
             sync.commit_sha, sync.author, sync.message = commit.sha, commit.author, commit.subject

@@ -1,4 +1,4 @@
-"""The Git page: the workspace's repository, how to clone it and sign in, and what each push brought."""
+"""The page Git Integration: the workspace's repository, how to clone it and sign in, and what each push brought."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from sqlalchemy.orm import Session
 
 from osmosis_ai.templates import write_workspace
 from osmosis_platform.audit.service import record
+from osmosis_platform.context import Platform
 from osmosis_platform.errors import Conflict, InvalidInput, NotFound
 from osmosis_platform.http.paging import Offset, page_of
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.repositories import service
-from osmosis_platform.repositories.models import Repository, SyncEvent
+from osmosis_platform.repositories import mirrors, service
+from osmosis_platform.repositories.models import Connection, Repository, SyncEvent
 from osmosis_platform.web.addresses import query_of
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import Csrf, Viewer, ViewerDep, page_at
@@ -37,6 +38,23 @@ def git_page(
     status: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
     """The repository and its syncs, newest first; `branch` and `status` choose among them."""
+    return show(request, platform, viewer, offset=offset, branch=branch, status=status)
+
+
+def show(
+    request: Request,
+    platform: Platform,
+    viewer: Viewer,
+    *,
+    offset: int = 0,
+    branch: str = "",
+    status: str = "",
+    secret: str | None = None,
+    error: str | None = None,
+    typed: str = "",
+    answer: int = 200,
+) -> Response:
+    """The page, answered with the status `answer`; `secret` is a new one of the webhook, `typed` a refused address."""
     page = page_at(offset)
     with platform.database.read() as session:
         repository = _repository(session, viewer)
@@ -47,7 +65,11 @@ def git_page(
         data: dict[str, Any] = {
             "repository": None
             if repository is None
-            else _facts(platform.settings.resolved_public_url, repository),
+            else _facts(
+                platform.settings.resolved_public_url, repository, mirrors.connection_of(session, repository)
+            ),
+            "secret": secret,
+            "error": error,
             "syncs": [sync_row(event) for event in syncs],
             "page": {"limit": page.limit, "offset": page.offset, "total": total},
             "filter": {
@@ -57,7 +79,8 @@ def git_page(
             },
             "choices": {"branch": sorted(branches), "status": list(STATUSES)},
         }
-    return render(request, "git.html", data, viewer=viewer, room="git", path=f"/{viewer.workspace}/git")
+    path = f"/{viewer.workspace}/git"
+    return render(request, "git.html", data, status=answer, viewer=viewer, room="git", path=path, typed=typed)
 
 
 @router.post("/{workspace}/git/repository", dependencies=[Csrf])
@@ -73,9 +96,7 @@ def create_repository(
         )
     with platform.database.write() as session:
         workspace = session.get_one(Workspace, viewer.workspace_id, with_for_update=True)
-        if session.scalar(
-            select(Repository.id).where(Repository.identity == f"{workspace.name}/{name.strip()}")
-        ):
+        if service.is_taken(session, f"{workspace.name}/{name.strip()}"):
             raise Conflict(
                 f"There is a repository {workspace.name}/{name.strip()} already.", code="NAME_TAKEN"
             )
@@ -83,16 +104,19 @@ def create_repository(
             session, platform, workspace, name.strip(), author=viewer.user, write_tree=write_workspace
         )
         record(session, "repository.create", name.strip(), user_id=viewer.user.id, workspace_id=workspace.id)
-    return _back(viewer)
+    return back(viewer)
 
 
 @router.post("/{workspace}/git/sync", dependencies=[Csrf])
 def sync_all(platform: PlatformDep, viewer: ViewerDep) -> Response:
-    """Read every branch anew, without a push."""
+    """Read every branch anew, without a push; of a connected repository after it was fetched."""
     with platform.database.write() as session:
         repository = service.repository_of(session, viewer.workspace_id)
-        for branch in sorted(platform.git.branches(repository.full_name)):
-            service.enqueue_sync(session, platform, repository, branch)
+        if repository.kind == "mirror":
+            mirrors.request_fetch(session, platform, repository, shown=True)
+        else:
+            for branch in sorted(platform.git.branches(repository.full_name)):
+                service.enqueue_sync(session, platform, repository, branch)
         record(
             session,
             "repository.sync",
@@ -100,7 +124,7 @@ def sync_all(platform: PlatformDep, viewer: ViewerDep) -> Response:
             user_id=viewer.user.id,
             workspace_id=viewer.workspace_id,
         )
-    return _back(viewer)
+    return back(viewer)
 
 
 @router.post("/{workspace}/git/syncs/{sync_id}/retry", dependencies=[Csrf])
@@ -115,8 +139,11 @@ def retry_sync(platform: PlatformDep, viewer: ViewerDep, sync_id: str) -> Respon
             raise Conflict(
                 f"This sync is {failed.status}; only a failed one is tried again.", code="SYNC_NOT_FAILED"
             )
-        service.enqueue_sync(session, platform, repository, failed.branch)
-    return _back(viewer)
+        if failed.branch == mirrors.EVERY_BRANCH and repository.kind == "mirror":
+            mirrors.request_fetch(session, platform, repository, shown=True)
+        else:
+            service.enqueue_sync(session, platform, repository, failed.branch)
+    return back(viewer)
 
 
 def sync_row(event: SyncEvent) -> dict[str, Any]:
@@ -147,15 +174,27 @@ def _query(repository: Repository | None, branch: str, status: str) -> Any:
     return query.order_by(SyncEvent.created_at.desc(), SyncEvent.id)
 
 
-def _facts(url: str, repository: Repository) -> dict[str, Any]:
+def _facts(url: str, repository: Repository, connection: Connection | None) -> dict[str, Any]:
     return {
         "full_name": repository.full_name,
         "default_branch": repository.default_branch,
         "folder": repository.full_name.rpartition("/")[2],
-        "clone_url": f"{url}/git/{repository.full_name}.git",
+        "clone_url": service.clone_url(url, repository),
         "platform_url": url,
+        "connection": None
+        if connection is None
+        else {
+            "url": repository.remote_url,
+            "token_hint": connection.token_hint,
+            "secret_hint": connection.secret_hint,
+            "webhook_url": f"{url}/api/git/{connection.id}/push",
+            "fetched_at": connection.fetched_at.isoformat() if connection.fetched_at else None,
+            "error": connection.error,
+            "returns_to": connection.builtin_name,
+        },
     }
 
 
-def _back(viewer: Viewer) -> Response:
+def back(viewer: Viewer) -> Response:
+    """To the page, after a form."""
     return RedirectResponse(f"/{viewer.workspace}/git", status_code=303)

@@ -24,7 +24,7 @@ from osmosis_platform.repositories.models import Repository
 from osmosis_platform.rollouts.models import Rollout
 from osmosis_platform.runs import config_text
 from osmosis_platform.runs.models import Run
-from osmosis_platform.runs.repeats import Submit, submit_once
+from osmosis_platform.runs.repeats import Submit, freshen_code, submit_once
 from osmosis_platform.runs.service import Kind, find_run
 from osmosis_platform.runs.views import KIND, TITLE, Room
 from osmosis_platform.secrets.service import list_query
@@ -151,6 +151,7 @@ def _submit(platform: Platform, scope: WorkspaceScope, kind: Kind, text: str, ke
     try:
         if key is not None:
             return submit_once(platform, scope, kind, key or None, body, SUBMIT[kind])
+        freshen_code(platform, scope, body.get("experiment_config"))
         with platform.database.write() as session:
             SUBMIT[kind](session, platform, scope, body)
             raise _Checked

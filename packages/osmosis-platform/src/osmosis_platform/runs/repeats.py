@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import Conflict
 from osmosis_platform.http.scope import WorkspaceScope
+from osmosis_platform.repositories.mirrors import freshen
 from osmosis_platform.runs.models import Run
 from osmosis_platform.runs.service import Kind
 
@@ -40,6 +41,8 @@ def submit_once(
     Raises Conflict when the key came with another request, and whatever `submit` raises. Nothing of a refused request is kept,
     so it can be corrected and sent again under its key.
     """
+    experiment = body.get("experiment_config") if isinstance(body, dict) else None
+    freshen_code(platform, scope, experiment)
     if key is None:
         with platform.database.write() as session:
             return submit(session, platform, scope, body)
@@ -49,6 +52,12 @@ def submit_once(
     except IntegrityError:
         # The same request is answered elsewhere at this moment: by now its run is there.
         return _make_or_find(platform, scope, key, digest, body, submit)
+
+
+def freshen_code(platform: Platform, scope: WorkspaceScope, experiment: Any) -> None:
+    """Look whether a connected repository has what an experiment names; before the transaction, since it may take seconds."""
+    named = experiment if isinstance(experiment, dict) else {}
+    freshen(platform, scope.repository, named.get("branch"), named.get("commit_sha"))
 
 
 def _make_or_find(

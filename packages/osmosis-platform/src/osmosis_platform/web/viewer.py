@@ -29,7 +29,7 @@ ROOMS = (
     ("training", "Training runs"),
     ("models", "Models"),
     ("playground", "Playground"),
-    ("git", "Git"),
+    ("git", "Git Integration"),
     ("secrets", "Secrets"),
     ("settings", "Settings"),
 )

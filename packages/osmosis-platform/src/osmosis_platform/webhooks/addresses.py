@@ -40,39 +40,39 @@ class Destination:
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
 
-def check_url(url: str, *, anywhere: bool) -> SplitResult:
-    """The parts of a webhook's address. Raises InvalidInput unless it is HTTPS on port 443; `anywhere` allows HTTP and any port."""
+def check_url(url: str, *, anywhere: bool, what: str = "webhook URL") -> SplitResult:
+    """The parts of an address; `what` it is stands in errors. Raises InvalidInput unless it is HTTPS on port 443; `anywhere` allows HTTP and any port."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InvalidInput("The webhook URL is no valid address.", field="url") from None
+        raise InvalidInput(f"The {what} is no valid address.", field="url") from None
     printable = len(url) <= MAX_URL and url.isascii() and url.isprintable() and " " not in url
     if not printable or not parts.hostname or parts.username is not None or parts.fragment:
         raise InvalidInput(
-            f"The webhook URL has a host, no user name, no spaces and no fragment, and at most {MAX_URL} characters.",
+            f"The {what} has a host, no user name, no spaces and no fragment, and at most {MAX_URL} characters.",
             field="url",
         )
     if anywhere and parts.scheme in ("http", "https"):
         return parts
     if parts.scheme != "https" or port not in (None, 443):
-        raise InvalidInput("The webhook URL has to be HTTPS on port 443.", field="url")
+        raise InvalidInput(f"The {what} has to be HTTPS on port 443.", field="url")
     return parts
 
 
-def resolve(url: str, *, anywhere: bool) -> Destination:
+def resolve(url: str, *, anywhere: bool, what: str = "webhook URL") -> Destination:
     """Look the host up and check every address that it has. Raises InvalidInput for one that is not public, unless `anywhere`."""
-    parts = check_url(url, anywhere=anywhere)
+    parts = check_url(url, anywhere=anywhere, what=what)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise InvalidInput(f"The host {host} of the webhook URL cannot be found.", field="url") from error
+        raise InvalidInput(f"The host {host} of the {what} cannot be found.", field="url") from error
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if not anywhere and not all(is_public(ip_address(address)) for address in addresses):
         raise InvalidInput(
-            f"The host {host} of the webhook URL is inside a private network. It has to have a public address.",
+            f"The host {host} of the {what} is inside a private network. It has to have a public address.",
             field="url",
         )
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"

@@ -10,6 +10,8 @@ from fastapi.responses import RedirectResponse
 from osmosis_ai.templates import write_workspace
 from osmosis_platform.errors import Conflict, InvalidInput, PlatformError
 from osmosis_platform.http.scope import PlatformDep
+from osmosis_platform.repositories import mirrors
+from osmosis_platform.repositories.remote import RemoteError
 from osmosis_platform.repositories.service import create_repository
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import Csrf, SignedIn, SignedInDep
@@ -27,19 +29,28 @@ def new_page(request: Request, platform: PlatformDep, person: SignedInDep) -> Re
 
 @router.post("/new", dependencies=[Csrf])
 def create(
-    request: Request, platform: PlatformDep, person: SignedInDep, name: Annotated[str, Form()] = ""
+    request: Request,
+    platform: PlatformDep,
+    person: SignedInDep,
+    name: Annotated[str, Form()] = "",
+    url: Annotated[str, Form()] = "",
+    token: Annotated[str, Form()] = "",
 ) -> Response:
-    """Create a workspace, of which the person is the owner, with a repository from the template."""
-    name = name.strip()
+    """Create a workspace, of which the person is the owner, with a repository from the template or the one at `url`."""
+    name, url = name.strip(), url.strip()
     try:
         platform.limits.new_workspaces.check(f"user:{person.user.id}")
+        found = mirrors.check_origin(platform, url, token) if url else None
         with platform.database.write() as session:
             workspace = create_workspace(session, name, person.user)
-            create_repository(
-                session, platform, workspace, REPOSITORY, author=person.user, write_tree=write_workspace
-            )
-    except (InvalidInput, Conflict) as problem:
-        return _page(request, platform, person, error=problem, name=name)
+            if found is not None:
+                mirrors.connect(session, platform, workspace, *found, by=person.user)
+            else:
+                create_repository(
+                    session, platform, workspace, REPOSITORY, author=person.user, write_tree=write_workspace
+                )
+    except (InvalidInput, Conflict, RemoteError) as problem:
+        return _page(request, platform, person, error=problem, name=name, url=url)
     return RedirectResponse(f"/{name}/git", status_code=303)
 
 
@@ -50,10 +61,17 @@ def _page(
     *,
     error: PlatformError | None = None,
     name: str = "",
+    url: str = "",
 ) -> Response:
     with platform.database.read() as session:
         mine = [item.workspace.name for item in workspaces_of(session, person.user.id)]
     data: dict[str, Any] = {"workspaces": mine, "error": error.message if error else None}
     status = error.status if error else 200
-    chrome = {"person": person.user, "csrf": person.session.csrf_token, "name": name, "page": "new"}
+    chrome = {
+        "person": person.user,
+        "csrf": person.session.csrf_token,
+        "name": name,
+        "url": url,
+        "page": "new",
+    }
     return render(request, "new_workspace.html", data, status=status, **chrome)

@@ -18,7 +18,7 @@ from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.belongings import belongings
 from osmosis_platform.dev_servers.models import LIVE, DevServer
 from osmosis_platform.errors import Conflict, InvalidInput
-from osmosis_platform.repositories.models import Repository, SyncEvent
+from osmosis_platform.repositories.models import Connection, Repository, SyncEvent
 from osmosis_platform.repositories.service import remove_unowned
 from osmosis_platform.runs.models import TERMINAL, LogLine, Run
 from osmosis_platform.workspaces.models import Workspace
@@ -56,13 +56,7 @@ def delete_workspace(session: Session, workspace: Workspace, typed: str, *, by: 
     session.refresh(workspace, with_for_update=True)
     _check_idle(session, workspace.id)
     leftovers = Leftovers(
-        list(
-            session.scalars(
-                select(Repository.full_name).where(
-                    Repository.workspace_id == workspace.id, Repository.kind == "builtin"
-                )
-            )
-        ),
+        _repositories(session, workspace.id),
         list(session.scalars(select(Run.id).where(Run.workspace_id == workspace.id))),
         list(session.scalars(select(LoraModel.id).where(LoraModel.workspace_id == workspace.id))),
     )
@@ -81,6 +75,15 @@ def delete_workspace(session: Session, workspace: Workspace, typed: str, *, by: 
         session.execute(delete(table).where(condition))
     record(session, "workspace.delete", name, user_id=by.id, id=workspace.id)
     return leftovers
+
+
+def _repositories(session: Session, workspace_id: str) -> list[str]:
+    mine = Repository.workspace_id == workspace_id
+    waiting = select(Connection.builtin_name).join(Repository).where(mine)
+    return [
+        *session.scalars(select(Repository.full_name).where(mine)),
+        *(name for name in session.scalars(waiting) if name is not None),
+    ]
 
 
 def _check_idle(session: Session, workspace_id: str) -> None:

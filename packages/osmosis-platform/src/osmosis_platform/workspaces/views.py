@@ -13,6 +13,7 @@ from osmosis_platform.context import Platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.repositories.models import Repository
+from osmosis_platform.repositories.service import clone_url
 from osmosis_platform.runs.models import Run
 from osmosis_platform.runs.pages import run_row
 from osmosis_platform.web.pages import render
@@ -77,6 +78,6 @@ def _repository(session: Session, platform: Platform, viewer: Viewer) -> dict[st
     url = platform.settings.resolved_public_url
     return {
         "full_name": repository.full_name,
-        "clone_url": f"{url}/git/{repository.full_name}.git",
+        "clone_url": clone_url(url, repository),
         "platform_url": url,
     }
