@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     )
     webhooks_anywhere: bool = Field(
         default=False,
-        description="Whether webhooks may go to plain HTTP, any port and private addresses, for receivers inside the own network.",
+        description="Whether webhooks and connected repositories may be at plain HTTP, any port and private addresses, inside the own network.",
     )
     package_index: bool = Field(
         default=True, description="Whether rollout environments may download packages from the package index."
