@@ -20,7 +20,14 @@ from osmosis_platform.db.types import utc_now
 from osmosis_platform.housekeeping import GRACE, Housekeeping, remove_folders, sweep
 from osmosis_platform.repositories.git import UNFINISHED
 from osmosis_platform.repositories.service import create_repository
-from osmosis_platform.runs.models import EvalImport, EvalImportFile, Run, RunArtifact, RunAttempt
+from osmosis_platform.runs.models import (
+    EvalImport,
+    EvalImportFile,
+    Run,
+    RunArtifact,
+    RunAttempt,
+    RunSampleArtifact,
+)
 from osmosis_platform.storage.blobs import record_blob
 from osmosis_platform.storage.models import Blob, Upload
 from osmosis_platform.workspaces.models import Workspace
@@ -58,7 +65,9 @@ def _sent_to(client: httpx.Client, upload_id: str, platform: Platform, content: 
 
 
 def test_only_blobs_that_a_row_names_stay(platform: Platform, workshop: Any, keep: Any) -> None:
-    named = {what: keep(what.encode()) for what in ("trajectory", "artifact", "adapter", "source", "rows")}
+    named = {
+        what: keep(what.encode()) for what in ("trajectory", "artifact", "file", "adapter", "source", "rows")
+    }
     unnamed, fresh = keep(b"of nobody"), keep(b"just stored", fresh=True)
     with platform.database.write() as session:
         run = _run(workshop, "a", status="finished", dataset_id=workshop.dataset_id)
@@ -69,6 +78,9 @@ def test_only_blobs_that_a_row_names_stay(platform: Platform, workshop: Any, kee
             [
                 RunAttempt(**place, rollout_id="r", status="success", trajectory_sha256=named["trajectory"]),
                 RunArtifact(**place, path="a", size=1, sha256=named["artifact"]),
+                RunSampleArtifact(
+                    run_id=run.id, step=1, row_index=0, sample_index=0, path="a", size=1, sha256=named["file"]
+                ),
                 LoraModel(
                     workspace_id=run.workspace_id, name="m", base_model_id=workshop.base_model_id,
                     run_id=run.id, step=1, blob_sha256=named["adapter"],

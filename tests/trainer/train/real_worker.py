@@ -31,6 +31,7 @@ from osmosis_trainer.engines.local import LocalEngine, LocalSettings, LoraSettin
 from osmosis_trainer.gateway.policy_gateway import PolicyGateway
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import Report
+from osmosis_trainer.sample_files import SampleFiles
 from osmosis_trainer.settings import RunSettings
 from osmosis_trainer.train import train
 
@@ -119,7 +120,9 @@ async def work(model: Path, work_dir: Path, log_dir: Path, config: dict[str, Any
         for i in range(ROWS)
     ]
     runner = RolloutRunner(gateway, rows.__getitem__, settings)
-    report = Report(Silent(log_dir / "metrics.jsonl"), gateway.view)
+    report = Report(
+        Silent(log_dir / "metrics.jsonl"), gateway.view, SampleFiles(log_dir / "artifacts", wait_s=0)
+    )
     agent = Agent(gateway, events)
     await train(
         Parts(

@@ -27,6 +27,7 @@ from osmosis_trainer.errors import NonFiniteLossError, StateError
 from osmosis_trainer.gateway.trace import Branch, CallRecord, SessionTrace
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import Report
+from osmosis_trainer.sample_files import SampleFiles
 from osmosis_trainer.settings import RunSettings
 from osmosis_trainer.train import train
 
@@ -220,7 +221,9 @@ def make_parts(
     engine = ScriptedEngine(points)
     agent = ScriptedAgent(engine, log_dir / "starts.jsonl", settings.advanced.seed, points)
     report = Report(
-        RecordedEvents(log_dir / "events.jsonl", points), lambda trace: {"rollout_id": trace.rollout_id}
+        RecordedEvents(log_dir / "events.jsonl", points),
+        lambda trace: {"rollout_id": trace.rollout_id},
+        SampleFiles(log_dir / "artifacts", wait_s=0),
     )
     return Parts(settings, engine, rows, agent, report, StopSignal(), work_dir, concurrency=5)
 

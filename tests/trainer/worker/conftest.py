@@ -177,6 +177,7 @@ async def platform() -> AsyncIterator[Platform]:
 class RolloutServer:
     url: str
     starts: Path
+    artifacts: Path
 
     def started(self) -> list[str]:
         """Ids of the rollouts it has started, in order."""
@@ -200,7 +201,7 @@ def rollout_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout
         process = subprocess.Popen(
             [sys.executable, str(ROLLOUT_APP)], env=os.environ | names, stdout=log, stderr=log
         )
-    yield RolloutServer(f"http://127.0.0.1:{port}", folder / "starts.txt")
+    yield RolloutServer(f"http://127.0.0.1:{port}", folder / "starts.txt", folder / "artifacts")
     process.kill()
     process.wait()
 
@@ -294,7 +295,7 @@ async def make_run(
             "work_dir": str(tmp_path / name),
             "rollout_url": rollout_server.url,
             "rollout_instance_id": "instance-1",
-            "artifact_root": str(tmp_path / "artifacts"),
+            "artifact_root": str(rollout_server.artifacts),
             "dataset_path": str(dataset(metadata=metadata)),
             "dataset_rows": 20,
             "config": {section: values | changes.get(section, {}) for section, values in config.items()},

@@ -1,6 +1,6 @@
 """A rollout of the SDK: two turns with the policy; the reward is the share of digits in the answers.
 
-`ROLLOUT_STARTS` names a file to which every started rollout is appended. Row metadata can misbehave: `{"agent": "raise"}`
+Each rollout leaves a file and a link out of its folder. `ROLLOUT_STARTS` names a file to which every started rollout is appended. Row metadata can misbehave: `{"agent": "raise"}`
 fails after the first turn, `{"grader": "raise"}` fails while grading, `{"grader": "remove"}` removes the sample.
 """
 
@@ -37,6 +37,10 @@ class DigitsWorkflow(AgentWorkflow[AgentWorkflowConfig]):
         assert rollout is not None
         note_start(rollout.rollout_id)
         messages: list[dict[str, Any]] = list(ctx.prompt)
+        assert ctx.artifacts_dir is not None
+        (ctx.artifacts_dir / "notes").mkdir()
+        (ctx.artifacts_dir / "notes/id.txt").write_text(rollout.rollout_id)
+        (ctx.artifacts_dir / "passwd").symlink_to("/etc/passwd")
         async with httpx.AsyncClient(
             headers={"Authorization": f"Bearer {rollout.api_key}"}, timeout=60, trust_env=False
         ) as http:

@@ -50,6 +50,10 @@ async def test_a_run_trains_reports_and_leaves_checkpoints(
     assert trajectory["rollout_id"] == sample["rollout_id"]
     assert trajectory["advantage"] == sample["advantage"]
     assert [call["branch"] for call in trajectory["calls"]] == ["root", "extended"]
+    for sample in platform.of("sample"):
+        [file] = sample["artifacts"]
+        assert (file["path"], file["size"]) == ("notes/id.txt", len(sample["rollout_id"]))
+        assert platform.blobs[file["sha256"]] == sample["rollout_id"].encode()
     started = rollout_server.started()[before:]
     assert len(started) == len(set(started)) == 3 * 12 + 3 * 16
 

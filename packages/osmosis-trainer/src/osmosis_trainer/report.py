@@ -11,6 +11,7 @@ from osmosis_trainer.collect.batch import Batch
 from osmosis_trainer.collect.groups import PromptGroup
 from osmosis_trainer.deadline import within
 from osmosis_trainer.gateway.trace import SessionTrace
+from osmosis_trainer.sample_files import SampleFiles
 from osmosis_trainer.state.checkpoint import Checkpoint
 
 FLUSH_DEADLINE_S = 600.0
@@ -32,11 +33,15 @@ class RunEvents(Protocol):
 
 
 class Report:
-    """Events of one run, in the shapes of the run API. All of them may be sent twice. `view` makes a trace readable."""
+    """Events of one run, in the shapes of the run API. All of them may be sent twice. `view` makes a trace readable, `files` are
+    those that the rollouts wrote."""
 
-    def __init__(self, events: RunEvents, view: Callable[[SessionTrace], dict[str, Any]]) -> None:
+    def __init__(
+        self, events: RunEvents, view: Callable[[SessionTrace], dict[str, Any]], files: SampleFiles
+    ) -> None:
         self._events = events
         self._view = view
+        self._files = files
 
     def log(self, message: str, *, level: Level = "info", step: str = "train") -> None:
         """One line of the run log."""
@@ -54,10 +59,11 @@ class Report:
             self._events.metrics(step, values)
 
     async def samples(self, step: int, groups: Sequence[PromptGroup], batch: Batch) -> None:
-        """A few trajectories of the step with their tokens."""
+        """A few trajectories of the step with their tokens, and the files of their rollouts."""
         for attempt in telling_samples(groups, batch):
             advantage = batch.advantages.get(attempt.rollout_id)
             content = json.dumps(self._trajectory(attempt, advantage)).encode()
+            artifacts = await self._files.store(attempt, self._events.put_blob)
             self._events.sample(
                 step=step,
                 row_index=attempt.row_index,
@@ -66,6 +72,7 @@ class Report:
                 reward=attempt.reward,
                 advantage=advantage,
                 blob=await self._put(content, f"the upload of sample trajectories of step {step}"),
+                artifacts=artifacts,
             )
 
     async def checkpoint(self, checkpoint: Checkpoint, reward: float | None, *, final: bool) -> None:

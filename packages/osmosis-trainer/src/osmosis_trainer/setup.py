@@ -18,6 +18,7 @@ from osmosis_trainer.errors import ConfigError
 from osmosis_trainer.gateway.policy_gateway import PolicyGateway
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import Report
+from osmosis_trainer.sample_files import SampleFiles
 from osmosis_trainer.settings import RunSettings
 
 _CACHED_ROWS = 4096
@@ -56,7 +57,7 @@ async def open_parts(spec: TrainSpec, client: RunClient, stop: StopSignal) -> As
                 engine=engine,
                 rows=len(rows),
                 run_attempt=partial(runner.run, controller),
-                report=Report(client, gateway.view),
+                report=Report(client, gateway.view, SampleFiles(spec.artifact_root)),
                 stop=stop,
                 work_dir=spec.work_dir,
                 concurrency=concurrency(settings, await controller.capacity()),

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -20,7 +21,14 @@ from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput
 from osmosis_platform.runs.models import RunBlob
 from osmosis_platform.runs.upsert import insert_missing
-from osmosis_platform.runs.wire import AttemptEvent, CheckpointEvent, Event, Redactor, SampleEvent
+from osmosis_platform.runs.wire import (
+    ArtifactFile,
+    AttemptEvent,
+    CheckpointEvent,
+    Event,
+    Redactor,
+    SampleEvent,
+)
 from osmosis_platform.storage.blobs import record_blob
 from osmosis_platform.storage.store import CHUNK, StoredBlob
 
@@ -87,20 +95,22 @@ def _mapped(source: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
         yield content  # type: ignore[misc] # a buffer as good as bytes for reading
 
 
+def named_blobs(events: Sequence[Event]) -> set[str]:
+    """The blobs that events name."""
+    found: set[str | None] = set()
+    for event in events:
+        if isinstance(event, AttemptEvent):
+            found.add(event.trajectory_blob)
+        elif isinstance(event, SampleEvent | CheckpointEvent):
+            found.add(event.blob)
+        if isinstance(event, AttemptEvent | SampleEvent):
+            found.update(file.sha256 for file in event.artifacts)
+    return {sha256 for sha256 in found if sha256 is not None}
+
+
 def with_kept_blobs(session: Session, run_id: str, events: Sequence[Event]) -> list[Event]:
     """The events with every blob named as it was kept."""
-    named = {
-        sha256
-        for event in events
-        for sha256 in (
-            [event.trajectory_blob, *(file.sha256 for file in event.artifacts)]
-            if isinstance(event, AttemptEvent)
-            else [event.blob]
-            if isinstance(event, SampleEvent | CheckpointEvent)
-            else []
-        )
-        if sha256 is not None
-    }
+    named = named_blobs(events)
     if not named:
         return list(events)
     query = select(RunBlob).where(RunBlob.run_id == run_id, RunBlob.sent_sha256.in_(named))
@@ -109,20 +119,18 @@ def with_kept_blobs(session: Session, run_id: str, events: Sequence[Event]) -> l
 
 
 def _with_kept(event: Event, kept: dict[str, RunBlob]) -> Event:
+    changed: dict[str, Any] = {}
     if isinstance(event, SampleEvent | CheckpointEvent) and event.blob in kept:
-        return event.model_copy(update={"blob": kept[event.blob].kept_sha256})
-    if isinstance(event, AttemptEvent):
-        trajectory = kept.get(event.trajectory_blob or "")
-        artifacts = [
-            file
-            if (found := kept.get(file.sha256)) is None
-            else file.model_copy(update={"sha256": found.kept_sha256, "size": found.kept_size})
-            for file in event.artifacts
-        ]
-        return event.model_copy(
-            update={
-                "artifacts": artifacts,
-                "trajectory_blob": trajectory.kept_sha256 if trajectory else event.trajectory_blob,
-            }
-        )
-    return event
+        changed["blob"] = kept[event.blob].kept_sha256
+    if isinstance(event, AttemptEvent) and event.trajectory_blob in kept:
+        changed["trajectory_blob"] = kept[event.trajectory_blob].kept_sha256
+    if isinstance(event, AttemptEvent | SampleEvent):
+        changed["artifacts"] = [_kept_file(file, kept) for file in event.artifacts]
+    return event.model_copy(update=changed)
+
+
+def _kept_file(file: ArtifactFile, kept: dict[str, RunBlob]) -> ArtifactFile:
+    found = kept.get(file.sha256)
+    if found is None:
+        return file
+    return file.model_copy(update={"sha256": found.kept_sha256, "size": found.kept_size})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
@@ -10,9 +10,10 @@ from osmosis_platform.adapters.checkpoints import record_checkpoint
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.errors import InvalidInput
 from osmosis_platform.evaluation.results import refresh_results_soon
-from osmosis_platform.runs.blobs import with_kept_blobs
+from osmosis_platform.runs.artifacts import keep_artifacts
+from osmosis_platform.runs.blobs import named_blobs, with_kept_blobs
 from osmosis_platform.runs.blocks import refresh_blocks
-from osmosis_platform.runs.models import LogLine, Run, RunArtifact, RunAttempt, RunMetric, RunSample
+from osmosis_platform.runs.models import LogLine, Run, RunAttempt, RunMetric, RunSample
 from osmosis_platform.runs.upsert import insert_missing, insert_or_replace
 from osmosis_platform.runs.wire import (
     AttemptEvent,
@@ -52,20 +53,8 @@ def apply_events(session: Session, blobs: BlobStore, run: Run, events: Sequence[
     return len(events)
 
 
-def _named_blobs(events: Iterable[Event]) -> set[str]:
-    found: set[str] = set()
-    for event in events:
-        if isinstance(event, AttemptEvent):
-            found.update(file.sha256 for file in event.artifacts)
-            if event.trajectory_blob is not None:
-                found.add(event.trajectory_blob)
-        elif isinstance(event, SampleEvent | CheckpointEvent):
-            found.add(event.blob)
-    return found
-
-
 def _require_blobs(blobs: BlobStore, events: Sequence[Event]) -> None:
-    for sha256 in sorted(_named_blobs(events)):
+    for sha256 in sorted(named_blobs(events)):
         if not blobs.exists(sha256):
             raise InvalidInput(f"Blob {sha256} was not uploaded; PUT it before the event that names it.")
 
@@ -121,28 +110,8 @@ def _attempts(session: Session, run: Run, events: Sequence[AttemptEvent]) -> Non
             for event in finished.values()
         ],
     )
-    # Files count only for the attempt that was kept: a repeated one under another rollout id brings none.
-    kept = [event for event in finished.values() if event.artifacts and _is_kept(session, run, event)]
-    insert_missing(
-        session,
-        RunArtifact,
-        [
-            {
-                "run_id": run.id,
-                "row_index": event.row_index,
-                "run_index": event.run_index,
-                **file.model_dump(),
-            }
-            for event in kept
-            for file in event.artifacts
-        ],
-    )
+    keep_artifacts(session, run.id, RunAttempt, list(finished.values()))
     refresh_results_soon(session, run)
-
-
-def _is_kept(session: Session, run: Run, event: AttemptEvent) -> bool:
-    attempt = session.get(RunAttempt, (run.id, event.row_index, event.run_index))
-    return attempt is not None and attempt.rollout_id == event.rollout_id
 
 
 def _samples(session: Session, run: Run, events: Sequence[SampleEvent]) -> None:
@@ -150,10 +119,15 @@ def _samples(session: Session, run: Run, events: Sequence[SampleEvent]) -> None:
         session,
         RunSample,
         [
-            {"run_id": run.id, "blob_sha256": event.blob, **event.model_dump(exclude={"type", "blob"})}
+            {
+                "run_id": run.id,
+                "blob_sha256": event.blob,
+                **event.model_dump(exclude={"type", "blob", "artifacts"}),
+            }
             for event in events
         ],
     )
+    keep_artifacts(session, run.id, RunSample, events)
 
 
 def _progress(run: Run, event: ProgressEvent) -> None:

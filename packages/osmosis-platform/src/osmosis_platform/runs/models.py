@@ -157,6 +157,19 @@ class RunArtifact(Base):
     sha256: Mapped[str]
 
 
+class RunSampleArtifact(Base):
+    """A file that the rollout of a kept training sample wrote, as `RunArtifact`."""
+
+    __tablename__ = "run_sample_artifacts"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    row_index: Mapped[int] = mapped_column(primary_key=True)
+    sample_index: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    size: Mapped[int]
+    sha256: Mapped[str]
+
+
 class RunBlob(Base):
     """A blob that a worker sent with secret values in it: `kept_sha256` is what was stored instead of `sent_sha256`."""
 

@@ -12,9 +12,8 @@ from osmosis_platform.adapters.checkpoints import best_step, validation_rewards
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.runs.attempt_facts import attempt_facts
 from osmosis_platform.runs.facts import RunFacts
-from osmosis_platform.runs.models import TERMINAL, Run, RunArtifact, RunAttempt
+from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt
 from osmosis_platform.runs.service import duration_ms
-from osmosis_platform.storage.signing import UrlSigner
 
 KIND_NAMES = {"eval": "Evaluation", "train": "Training"}
 ROOM = {"eval": "evaluation", "train": "training"}
@@ -211,18 +210,3 @@ def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in content)
-
-
-def artifact_links(session: Session, urls: UrlSigner, attempt: RunAttempt) -> list[dict[str, Any]]:
-    """Signed addresses of an attempt's files."""
-    found = session.scalars(
-        select(RunArtifact)
-        .where(
-            RunArtifact.run_id == attempt.run_id,
-            RunArtifact.row_index == attempt.row_index,
-            RunArtifact.run_index == attempt.run_index,
-        )
-        .order_by(RunArtifact.path)
-        .limit(500)
-    )
-    return [{"path": a.path, "size": a.size, "url": urls.download_url(a.sha256, a.path)} for a in found]

@@ -16,6 +16,7 @@ from osmosis_platform.errors import NotFound
 from osmosis_platform.http.paging import LARGEST, Offset
 from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.runs import (
+    artifacts,
     attempt_list,
     charts,
     listing,
@@ -288,7 +289,7 @@ def attempt_page(
                 "total": found.total,
                 "more": found.more,
             },
-            "artifacts": pages.artifact_links(session, platform.urls, attempt),
+            "artifacts": artifacts.artifact_links(session, platform.urls, attempt),
         }
     return render(request, "attempt.html", data, viewer=viewer, room="evaluation")
 
@@ -304,7 +305,7 @@ def sample_page(
     sample_index: Index,
     offset: Offset = 0,
 ) -> Response:
-    """One training trajectory: its model calls, and every sampled token with its log-probability."""
+    """One training trajectory: its model calls, every sampled token with its log-probability, and artifacts."""
     with platform.database.read() as session:
         run: Run = service.find_run(session, viewer.workspace_id, "train", name_or_id)
         sample = session.get(RunSample, (run.id, step, row_index, sample_index))
@@ -316,5 +317,6 @@ def sample_page(
             "run_name": run.name,
             "run_path": f"/{viewer.workspace}/training/{run.id}",
             **samples.trajectory(platform.blobs, sample, offset),
+            "artifacts": artifacts.artifact_links(session, platform.urls, sample),
         }
     return render(request, "sample.html", data, viewer=viewer, room="training")

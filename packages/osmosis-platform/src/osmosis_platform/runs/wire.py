@@ -103,7 +103,7 @@ class MetricsEvent(_Event):
 
 
 class ArtifactFile(_Event):
-    """A file that an attempt left; `path` is relative to the attempt's artifact folder."""
+    """A file that a rollout left; `path` is relative to its artifact folder."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)]
     size: Annotated[int, Field(ge=0)]
@@ -152,6 +152,7 @@ class SampleEvent(_Event):
     reward: FiniteFloat | None = None
     advantage: FiniteFloat | None = None
     blob: Sha256
+    artifacts: list[ArtifactFile] = []
 
 
 class CheckpointEvent(_Event):
