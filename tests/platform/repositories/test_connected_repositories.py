@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from osmosis_platform.repositories import mirrors, polling
 from osmosis_platform.repositories.jobs import WORK
 from osmosis_platform.repositories.models import Connection, Repository, SyncEvent
 from osmosis_platform.repositories.remote import origin_of
+from osmosis_platform.repositories.service import clone_url
 from osmosis_platform.secrets.rotation import rotate
 from tests.platform.repositories.elsewhere import Elsewhere, serving
 from tests.platform.web.conftest import browser
@@ -94,7 +96,9 @@ def test_a_private_repository_is_followed(
     assert rollouts(client, headers, "feature/x") == ["one", "two"]
     assert history(platform) == [("*", "success"), ("feature/x", "success"), ("main", "success")]
     page = amy.json(PAGE)
-    assert page["repository"]["clone_url"] == url
+    # A clone of the mirror has an origin that the command line understands, and pushes to the host.
+    assert page["repository"]["clone_url"].endswith("/git/Octo/Agents.git")
+    assert f"git remote set-url --push origin {url}" in amy.get(PAGE).text
     shown = amy.get(PAGE).text + str(page) + caplog.text
     with platform.database.read() as session:
         kept = session.scalars(select(Connection)).one()
@@ -198,6 +202,7 @@ def test_pushes_are_told_by_a_webhook(
     post(signed(secret, body, **{"X-GitHub-Delivery": "d2"}))
     work_off(platform)
     assert history(platform) == before
+    shutil.rmtree(platform.git.path("octo/agents"))  # as after a restore without it
     # Hosts that tell nothing are asked now and then.
     assert polling.request_due(platform) == 0
     with platform.database.write() as session:
@@ -246,6 +251,13 @@ def test_a_workspace_begins_with_a_repository_elsewhere(
     assert browser("eve").post("/other/git/connection", url=url).status_code == 303
     work_off(platform)
     assert browser("eve").json("/other/rollouts")["rollouts"][0]["name"] == "one"
+
+
+def test_repositories_on_github_are_cloned_from_there() -> None:
+    url = "https://github.com/octo/agents.git"
+    repository = Repository(full_name="octo/agents", kind="mirror", remote_url=url)
+    assert clone_url("http://here", repository) == url
+    assert origin_of("https://GitHub.com/octo/agents/", None, anywhere=False).url == url
 
 
 @pytest.mark.parametrize(

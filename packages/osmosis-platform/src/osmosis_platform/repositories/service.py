@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
@@ -119,8 +120,10 @@ def is_taken(session: Session, full_name: str) -> bool:
 
 
 def clone_url(public_url: str, repository: Repository) -> str:
-    """Where members clone from and push to."""
-    return repository.remote_url or f"{public_url}/git/{repository.full_name}.git"
+    """Where members clone from so that the command line knows the workspace: GitHub, else this platform, mirrors included."""
+    elsewhere = repository.remote_url or ""
+    on_github = urlsplit(elsewhere).hostname == "github.com"
+    return elsewhere if on_github else f"{public_url}/git/{repository.full_name}.git"
 
 
 def _first_commit(git: GitHost, full_name: str, author: User, write_tree: Callable[[Path], object]) -> None:
