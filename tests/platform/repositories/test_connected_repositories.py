@@ -19,7 +19,7 @@ from osmosis_platform.audit.models import AuditEvent
 from osmosis_platform.context import Platform
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.jobs.models import Job
-from osmosis_platform.repositories import mirrors, polling
+from osmosis_platform.repositories import mirrors, polling, remote
 from osmosis_platform.repositories.jobs import WORK
 from osmosis_platform.repositories.models import Connection, Repository, SyncEvent
 from osmosis_platform.repositories.remote import origin_of
@@ -34,7 +34,10 @@ TOKEN = "ghp_sesame123456"
 
 
 @pytest.fixture
-def elsewhere(platform: Platform, tmp_path: Path) -> Iterator[Elsewhere]:
+def elsewhere(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Elsewhere]:
+    for limit in ("CHECK_SECONDS", "SUBMIT_SECONDS"):  # a busy machine is no reason to fail
+        monkeypatch.setattr(mirrors, limit, 300.0)
+    monkeypatch.setattr(remote, "_PATIENCE", "300")
     platform.settings = platform.settings.model_copy(update={"webhooks_anywhere": True})
     with serving(tmp_path / "elsewhere") as host:
         yield host
