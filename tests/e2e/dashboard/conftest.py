@@ -23,6 +23,8 @@ from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.datasets.models import Dataset
 from osmosis_platform.db.types import utc_now
 from osmosis_platform.evaluation.results import refresh_results
+from osmosis_platform.hugging_face import tokens as hub_tokens
+from osmosis_platform.hugging_face.models import HubUpload
 from osmosis_platform.repositories.models import Repository, SyncEvent
 from osmosis_platform.rollouts.models import Rollout
 from osmosis_platform.runs.models import Run, RunArtifact, RunAttempt, RunMetric
@@ -95,9 +97,10 @@ class Site:
             "empty-models": "/fresh/models",
             "evaluation-new": f"/acme/evaluation/new?from={ids['eval-done']}",
             "training-new": "/acme/training/new",
-            "model": f"/acme/models/{LONG}-step-5",
+            "model": f"/acme/models/{LONG}-step-10",
             "playground": "/acme/playground",
             "git": "/acme/git",
+            "hugging-face": "/acme/settings/hugging-face",
             "webhooks": "/acme/settings/webhooks",
             "webhook-delivery": f"/acme/settings/webhooks/deliveries/{ids['delivery']}",
             "account": "/account",
@@ -273,6 +276,8 @@ def seed(site: Site) -> None:
                     **common,
                 )
             )
+        token = {"name": HOSTILE[:60], "value": "hf_x", "account": "acme-lab"}
+        hub_tokens.add_token(session, platform.keys, acme.id, user, **token)
         url, events = "https://example.com/hook", ["eval_run.completed"]
         webhooks.save(session, platform.keys, acme.id, user, url=url, events=events, enabled=True)
         webhooks.announce(
@@ -345,17 +350,28 @@ def _trainings(site: Site) -> None:
             )
         log(session, crashed, HOSTILE, level="error", step="train")
         for step in (5, 10):
-            session.add(
-                LoraModel(
-                    workspace_id=site.ids["workspace"],
-                    name=f"{LONG}-step-{step}",
-                    base_model_id=site.ids["base"],
-                    run_id=running,
-                    step=step,
-                    reward=0.8,
-                    blob_sha256=blob,
-                )
+            model = LoraModel(
+                workspace_id=site.ids["workspace"],
+                name=f"{LONG}-step-{step}",
+                base_model_id=site.ids["base"],
+                run_id=running,
+                step=step,
+                reward=0.8,
+                blob_sha256=blob,
             )
+            session.add(model)
+        session.flush()
+        session.add(
+            HubUpload(
+                model_id=model.id,
+                run_id=running,
+                repository="acme-lab/" + "w" * 87,
+                private=True,
+                status="failed",
+                error=HOSTILE,
+                uploader_id=site.ids["user"],
+            )
+        )
 
 
 def _evaluations(site: Site) -> None:

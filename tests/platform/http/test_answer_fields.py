@@ -87,7 +87,7 @@ ANSWERS = {
     + within("models.0", "id:s model_name:s base_model:s creator_name:s? created_at:t updated_at:t"),
     "models/base/tiny%2Fmodel": "id:s model_name:s namespace:s? hf_url:s? platform_url:u is_internal_user:b",
     "models/lora": f"models:l {PAGE} active_deployments:i max_active_deployments:i {within('models.0', LORA)}",
-    "models/LORA": f"{LORA} hf_upload_status:s? hf_url:s? uploaded_by:s inference_model:s platform_url:u is_internal_user:b",
+    "models/LORA": f"{LORA} hf_upload_status:s? hf_url:s? uploaded_by:s? inference_model:s platform_url:u is_internal_user:b",
     "benchmarks": f"benchmarks:l {PAGE}",
     "benchmark-runs": f"benchmark_runs:l {PAGE}",
     "dev-rollout-server": f"dev_rollout_servers:l {PAGE}",

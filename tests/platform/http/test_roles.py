@@ -199,6 +199,9 @@ PAGES = {
     "GET /{workspace}/models": member(),
     "GET /{workspace}/models/{name_or_id}": member(path={"name_or_id": "LORA"}),
     "GET /{workspace}/models/{name_or_id}/adapter.tar": member(303, path={"name_or_id": "LORA"}),
+    "POST /{workspace}/models/{model_id}/hugging-face/uploads": member(
+        400, path={"model_id": "LORA"}, form={"repository": "none"}
+    ),
     "GET /{workspace}/playground": member(),
     "POST /{workspace}/playground/chat": member(403, json={"model": "x", "messages": [{}]}),  # without its token
     "POST /{workspace}/models/{model_id}/{action}": member(
@@ -247,6 +250,9 @@ PAGES = {
     "POST /{workspace}/settings/webhooks/deliveries/{delivery_id}/redeliver": Row(
         "admin", 409, path={"delivery_id": "DELIVERY"}, form={}
     ),
+    "GET /{workspace}/settings/hugging-face": member(),
+    "POST /{workspace}/settings/hugging-face": Row("admin", 400, form={"name": "lab", "value": "a b"}),
+    "POST /{workspace}/settings/hugging-face/{token_id}/delete": Row("admin", 404, path={"token_id": "none"}, form={}),
     "POST /sign-out": Row("person", 303, form={}),  # last: it ends the session
 }  # fmt: skip
 # The server of the stage has ended: whoever may call it hears so, others do not learn that there is one.

@@ -25,6 +25,7 @@ from osmosis_platform.http.middleware import RequestMiddleware
 from osmosis_platform.http.openapi import ErrorBody, refusals
 from osmosis_platform.http.routing import restore_slashes
 from osmosis_platform.http.versions import VersionPolicy
+from osmosis_platform.hugging_face import views as hugging_face_views
 from osmosis_platform.inference import api as inference_api
 from osmosis_platform.inference import playground
 from osmosis_platform.inference import views as inference_views
@@ -95,6 +96,7 @@ PAGES: tuple[APIRouter, ...] = (
     member_views.router,
     audit_views.router,
     webhook_views.router,
+    hugging_face_views.router,
     live_views.router,
 )
 

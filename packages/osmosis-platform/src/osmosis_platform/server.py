@@ -22,6 +22,8 @@ from osmosis_platform.datasets.jobs import WORK as DATASET_WORK
 from osmosis_platform.errors import CannotStart
 from osmosis_platform.folder import FolderLock, identity_file
 from osmosis_platform.housekeeping import Housekeeping
+from osmosis_platform.hugging_face.jobs import WORK as HUB_WORK
+from osmosis_platform.hugging_face.uploads import QUEUE as HUB_UPLOADS
 from osmosis_platform.jobs.runner import JobRunner
 from osmosis_platform.repositories.jobs import WORK as REPOSITORY_WORK
 from osmosis_platform.repositories.mirrors import QUEUE as FETCHES
@@ -36,6 +38,7 @@ log = logging.getLogger("osmosis_platform")
 LIGHT_THREADS = 2
 WEBHOOK_THREADS = 2  # a receiver that does not answer holds up webhooks only
 FETCH_THREADS = 2  # and a git host that does not, fetches only
+HUB_THREADS = 1
 REQUEST_SECONDS = 5
 JOB_SECONDS = 30.0
 
@@ -96,8 +99,14 @@ def working(platform: Platform) -> Iterator[None]:
     threading.Thread(target=supervisor.register_models, name="base-models", daemon=True).start()
     runner = JobRunner(
         platform,
-        {**DATASET_WORK, **REPOSITORY_WORK, **WEBHOOK_WORK, **supervisor.work()},
-        {"light": LIGHT_THREADS, WEBHOOKS: WEBHOOK_THREADS, FETCHES: FETCH_THREADS, **supervisor.threads()},
+        {**DATASET_WORK, **REPOSITORY_WORK, **WEBHOOK_WORK, **HUB_WORK, **supervisor.work()},
+        {
+            "light": LIGHT_THREADS,
+            WEBHOOKS: WEBHOOK_THREADS,
+            FETCHES: FETCH_THREADS,
+            HUB_UPLOADS: HUB_THREADS,
+            **supervisor.threads(),
+        },
     )
     housekeeping = Housekeeping(platform)
     housekeeping.start()

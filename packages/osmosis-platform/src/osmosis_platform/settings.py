@@ -93,6 +93,11 @@ class Settings(BaseSettings):
         default=False,
         description="Whether webhooks and connected repositories may be at plain HTTP, any port and private addresses, inside the own network.",
     )
+    hf_endpoint: str = Field(
+        default="https://huggingface.co",
+        pattern=r"^https?://[^/\s@]+(/[^\s?#]*)?$",
+        description="Hugging Face, or a hub that speaks its API: where checkpoints are uploaded to.",
+    )
     package_index: bool = Field(
         default=True, description="Whether rollout environments may download packages from the package index."
     )

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters import service
 from osmosis_platform.adapters.base_models import base_model, list_base_models, on_hub
 from osmosis_platform.adapters.model_files import model_facts
@@ -18,7 +16,7 @@ from osmosis_platform.adapters.models import BaseModel, LoraModel
 from osmosis_platform.context import Platform
 from osmosis_platform.http.paging import PageQuery
 from osmosis_platform.http.scope import PlatformDep, Scope
-from osmosis_platform.runs.models import Run
+from osmosis_platform.hugging_face import uploads
 
 router = APIRouter(prefix="/api/cli/models", tags=["models"])
 
@@ -78,9 +76,7 @@ def get_lora(name: str, scope: Scope, platform: PlatformDep) -> dict[str, Any]:
         model = service.find_lora(session, scope.workspace.id, name)
         return {
             **_lora_items(platform, session, [model])[0],
-            "hf_upload_status": None,
-            "hf_url": None,
-            "uploaded_by": _creator(session, model.run_id),
+            **uploads.facts(session, uploads.latest(session, model.id)),
             **({"inference_model": service.inference_name(model)} if platform.settings.serve_models else {}),
             "platform_url": f"{platform.settings.resolved_public_url}/{scope.workspace.name}/models/{model.id}",
             "is_internal_user": False,
@@ -93,10 +89,6 @@ def _lora_items(platform: Platform, session: Session, models: Sequence[LoraModel
     if platform.settings.serve_models:
         return items
     return [{k: v for k, v in item.items() if k not in service.DEPLOYMENT_KEYS} for item in items]
-
-
-def _creator(session: Session, run_id: str) -> str | None:
-    return session.scalar(select(User.name).join(Run, Run.creator_id == User.id).where(Run.id == run_id))
 
 
 @router.post("/{name}/deploy")

@@ -15,6 +15,7 @@ from osmosis_platform.adapters.models import BaseModel, LoraModel
 from osmosis_platform.errors import NotFound
 from osmosis_platform.http.paging import Offset
 from osmosis_platform.http.scope import PlatformDep
+from osmosis_platform.hugging_face import tokens, uploads
 from osmosis_platform.runs.models import Run
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import Csrf, ViewerDep, page_at
@@ -83,7 +84,12 @@ def model_page(request: Request, platform: PlatformDep, viewer: ViewerDep, name_
                 "deployed_at": model.deployed_at.isoformat() if model.deployed_at else None,
                 "inference_model": service.inference_name(model),
                 "checkpoints_of_run": siblings,
+                "upload": uploads.page_facts(session, uploads.latest(session, model.id)),
             },
+            "hub_tokens": [
+                {"id": token.id, "name": token.name, "account": token.account}
+                for token in session.scalars(tokens.list_query(viewer.workspace_id))
+            ],
             "inference_url": f"{platform.settings.resolved_public_url}/v1",
             "serves": platform.settings.serve_models,
         }

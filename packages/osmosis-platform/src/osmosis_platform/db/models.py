@@ -6,6 +6,7 @@ from osmosis_platform.audit import models as audit
 from osmosis_platform.datasets import models as datasets
 from osmosis_platform.db.base import Base
 from osmosis_platform.dev_servers import models as dev_servers
+from osmosis_platform.hugging_face import models as hugging_face
 from osmosis_platform.inference import models as inference
 from osmosis_platform.jobs import models as jobs
 from osmosis_platform.repositories import models as repositories
@@ -23,6 +24,7 @@ __all__ = [
     "audit",
     "datasets",
     "dev_servers",
+    "hugging_face",
     "inference",
     "jobs",
     "metadata",

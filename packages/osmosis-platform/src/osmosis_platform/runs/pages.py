@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.checkpoints import best_step, validation_rewards
 from osmosis_platform.adapters.models import LoraModel
+from osmosis_platform.hugging_face import uploads
 from osmosis_platform.runs.attempt_facts import attempt_facts
 from osmosis_platform.runs.facts import RunFacts
 from osmosis_platform.runs.models import TERMINAL, Run, RunAttempt
@@ -121,7 +122,8 @@ def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
     """LoRA models of a training run, last first."""
     found = session.scalars(
         select(LoraModel).where(LoraModel.run_id == run.id).order_by(LoraModel.step.desc()).limit(100)
-    )
+    ).all()
+    uploaded = uploads.by_model(session, [model.id for model in found])
     measured = validation_rewards(session, run)
     best = best_step(measured)
     return [
@@ -133,6 +135,7 @@ def checkpoints(session: Session, run: Run) -> list[dict[str, Any]]:
             "validation_reward": measured.get(m.step),
             "best": m.step == best,
             "deployment_status": m.deployment_status,
+            **uploads.facts(session, uploaded.get(m.id)),
             "created_at": m.created_at.isoformat(),
         }
         for m in found

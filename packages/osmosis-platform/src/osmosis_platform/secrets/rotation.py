@@ -10,6 +10,7 @@ from sqlalchemy.orm.attributes import flag_modified
 
 from osmosis_platform.audit.service import record
 from osmosis_platform.db.session import Database
+from osmosis_platform.hugging_face.tokens import reencrypt as reencrypt_hub_tokens
 from osmosis_platform.repositories.mirrors import reencrypt as reencrypt_connections
 from osmosis_platform.runs.own_secrets import reencrypt as reencrypt_run_secrets
 from osmosis_platform.secrets.keys import KeyRing
@@ -38,6 +39,7 @@ def rotate(database: Database, keys: KeyRing) -> Rotation:
             _reencrypt(session, keys)
             + reencrypt_run_secrets(session, keys)
             + reencrypt_webhooks(session, keys)
+            + reencrypt_hub_tokens(session, keys)
             + reencrypt_connections(session, keys)
         )
         record(session, "keys.rotate", key_id, user_id=None, secrets=count)

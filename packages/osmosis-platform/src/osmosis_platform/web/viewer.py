@@ -38,6 +38,7 @@ SETTINGS = (
     ("", "General", "member"),
     ("members", "Members", "member"),
     ("keys", "API keys", "member"),
+    ("hugging-face", "Hugging Face", "member"),
     ("webhooks", "Webhooks", "admin"),
     ("audit", "Audit log", "admin"),
 )
