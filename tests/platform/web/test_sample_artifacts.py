@@ -42,16 +42,13 @@ def run_id(client: httpx.Client, workshop: Any, platform: Platform, monkeypatch:
 
 @pytest.fixture
 def worker(client: httpx.Client, platform: Platform, run_id: str) -> Callable[..., httpx.Response]:
+    """Calls the run API below the address of the run."""
     with platform.database.write() as session:
         run = session.get_one(Run, run_id)
         transition(run, "running")
-        token = tokens.issue(run)
-
-    def call(method: str, path: str, **kwargs: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token}"}
-        return client.request(method, f"/api/runs/{run_id}/{path}", headers=headers, **kwargs)
-
-    return call
+        headers = {"Authorization": f"Bearer {tokens.issue(run)}"}
+    below = f"/api/runs/{run_id}"
+    return lambda method, path, **body: client.request(method, f"{below}/{path}", headers=headers, **body)
 
 
 def stored(worker: Any, content: bytes) -> str:
