@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from osmosis_ai.rollout import (
 from osmosis_ai.rollout.server import app, create_rollout_server
 from osmosis_ai.rollout.utils import deadline, request_size
 from osmosis_ai.rollout.utils import http as callback_http
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 
 DEEP = 10_000
 
@@ -463,3 +466,12 @@ async def test_nothing_secret_is_logged(
     ]
     assert ours
     assert "secret" not in "".join(ours)
+
+
+def test_folders_nested_without_end_are_removed(tmp_path: Path) -> None:
+    script = "import os\nfor _ in range(2000):\n    os.mkdir('d')\n    os.chdir('d')\n"
+    (tmp_path / "rollout").mkdir()
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path / "rollout", check=True)
+    remove_tree(tmp_path / "rollout")
+    remove_tree(tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []

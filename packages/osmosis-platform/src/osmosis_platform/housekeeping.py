@@ -5,7 +5,6 @@ a crash left of runs and servers.
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from array import array
 from bisect import bisect_left
@@ -18,6 +17,7 @@ from pathlib import Path
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.compute.plan import run_folder
 from osmosis_platform.context import Platform
@@ -88,13 +88,13 @@ def remove_folders(platform: Platform) -> None:
     """Remove the folders of runs, servers and models that have ended or are gone. Only while nothing of them runs."""
     data = platform.settings.data_dir.resolve()
     for name in ("scratch", "dev-servers"):
-        shutil.rmtree(data / name, ignore_errors=True)
+        remove_tree(data / name)
     for folder in platform.git.folder.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
     with platform.database.read() as session:
         for folder in _entries(data / "adapters"):
             if session.get(LoraModel, folder.name) is None:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
         for folder in _entries(data / "runs"):
             status = session.scalar(select(Run.status).where(Run.id == folder.name))
             if status is None or status in TERMINAL:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from osmosis_ai.environments.build import BuildOptions
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 from osmosis_platform.compute.failures import RunFailed
 from osmosis_platform.compute.rollout_server import Place, RolloutServer, check_entrypoint
 from osmosis_platform.compute.run_log import RunLog
@@ -73,7 +73,7 @@ class _Execution:
             status, error = self._serve(run_log)
         finally:
             run_log.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_tree(self.folder)
         with self._write() as session:
             server = session.get_one(DevServer, self.server_id)
             if server.status in LIVE:
@@ -104,7 +104,7 @@ class _Execution:
             return "failed", error.message
 
     def _code(self) -> Path:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
         code = self.folder / "code"
         (self.folder / "artifacts").mkdir(parents=True)
         self.platform.git.export(self.repository, self.server.commit_sha, self.server.repository_path, code)

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from osmosis_ai.environments.build import BuildOptions
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 from osmosis_platform.adapters.models import BaseModel
 from osmosis_platform.adapters.service import served_name
 from osmosis_platform.compute.failures import RunFailed
@@ -85,10 +86,10 @@ class RunFolder:
     def clean(self, *, keep_work: bool) -> None:
         """Remove what the run does not need any more."""
         if not keep_work:
-            shutil.rmtree(self.root, ignore_errors=True)
+            remove_tree(self.root)
             return
         for folder in (self.code, self.artifacts):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
         self.rows.unlink(missing_ok=True)
 
 
@@ -168,7 +169,7 @@ def materialise(platform: Platform, plan: RunPlan, folder: RunFolder) -> None:
             shutil.copyfile(source, staging)
             staging.replace(folder.rows)
     # The rollout may write into its folder, so every start gets it fresh.
-    shutil.rmtree(folder.code, ignore_errors=True)
+    remove_tree(folder.code)
     try:
         platform.git.export(plan.repository, plan.commit_sha, f"rollouts/{plan.rollout_name}", folder.code)
     except PlatformError as error:

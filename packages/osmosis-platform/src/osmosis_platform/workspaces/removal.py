@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 from osmosis_platform.accounts.models import User
 from osmosis_platform.adapters.models import LoraModel
 from osmosis_platform.audit.models import AuditEvent
@@ -38,9 +38,9 @@ class Leftovers:
             for name in self.repositories:
                 remove_unowned(session, platform, name)
         for run_id in self.runs:
-            shutil.rmtree(run_folder(platform, run_id).root, ignore_errors=True)
+            remove_tree(run_folder(platform, run_id).root)
         for model_id in self.adapters:
-            shutil.rmtree(platform.settings.data_dir.resolve() / "adapters" / model_id, ignore_errors=True)
+            remove_tree(platform.settings.data_dir.resolve() / "adapters" / model_id)
 
 
 def delete_workspace(session: Session, workspace: Workspace, typed: str, *, by: User) -> Leftovers:

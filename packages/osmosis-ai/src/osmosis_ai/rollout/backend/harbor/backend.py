@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import logging
-import shutil
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +47,7 @@ from osmosis_ai.rollout.types.execution import ExecutionRequest, ExecutionResult
 from osmosis_ai.rollout.types.sample import RolloutSample
 from osmosis_ai.rollout.utils.file_artifacts import default_artifact_root
 from osmosis_ai.rollout.utils.imports import ensure_import_path
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 from osmosis_ai.rollout.utils.ttl_cache import TtlCache
 
 __all__ = ["MIGRATION_DOCS_URL", "CredentialScrubError", "HarborBackend", "TaskMode"]
@@ -416,7 +416,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
             logs_kept = retain_trial_logs(self.trials_dir, self.artifact_root, rollout_id)
             disposable = self.cleanup_successful_trials and not pending.preserve_trial
             if disposable and artifacts_kept and logs_kept and self._succeeded(rollout_id, trial_result):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
             elif folder.exists():
                 logger.info("The trial of rollout %s stays at %s", rollout_id, folder)
         finally:
@@ -433,7 +433,7 @@ class HarborBackend(Prewarming, ExecutionBackend):
         self._remove_trial_folder(rollout_id)
 
     def _remove_trial_folder(self, rollout_id: str) -> None:
-        shutil.rmtree(self.trials_dir / trial_name(rollout_id), ignore_errors=True)
+        remove_tree(self.trials_dir / trial_name(rollout_id))
 
 
 async def _delivered(rollout_id: str, callback: ResultCallback, result: ExecutionResult) -> bool:

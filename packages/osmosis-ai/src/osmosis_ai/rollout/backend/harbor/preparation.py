@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from osmosis_ai.rollout.backend.harbor.trial import trial_name
 from osmosis_ai.rollout.container.files import INPUT_FILENAME, ContainerInput
 from osmosis_ai.rollout.context import get_rollout_context
 from osmosis_ai.rollout.types.execution import ExecutionRequest
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class TrialPreparation:
             raise
 
     def _remove_staging(self, rollout_id: str) -> None:
-        shutil.rmtree(self.rollouts_dir / rollout_id, ignore_errors=True)
+        remove_tree(self.rollouts_dir / rollout_id)
 
     def build_agent_config(self, task_dir: Path, container_input: ContainerInput) -> AgentConfig:
         """Harbor's configuration of the agent, pointed at the policy; ``metadata["harbor_model"]`` overrides the model's name.

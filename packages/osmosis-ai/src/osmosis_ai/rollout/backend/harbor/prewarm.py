@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,6 +15,7 @@ from osmosis_ai.rollout.backend.harbor.preparation import TrialPreparation
 from osmosis_ai.rollout.backend.harbor.tasks import HarborTask, TaskMode
 from osmosis_ai.rollout.backend.harbor.trial import TRIAL_NAME_PREFIX
 from osmosis_ai.rollout.container.files import ContainerInput
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 
 type Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
@@ -103,4 +103,4 @@ class Prewarming(TrialPreparation):
             if self.cleanup_successful_trials:
                 self._remove_staging(name.removeprefix(TRIAL_NAME_PREFIX))
                 if not failed:
-                    shutil.rmtree(self.trials_dir / name, ignore_errors=True)
+                    remove_tree(self.trials_dir / name)

@@ -4,11 +4,11 @@ import atexit
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
 from osmosis_ai.rollout.backend.harbor.trial import trial_name
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
 
 _PREFIX = "osmosis-harbor-"
 _LOCK = "in-use"
@@ -38,7 +38,7 @@ class Workspace:
 
     def close(self) -> None:
         """Remove everything but the trials that were kept."""
-        shutil.rmtree(self.rollouts_dir, ignore_errors=True)
+        remove_tree(self.rollouts_dir)
         _remove_if_unused(self.root)
         if self._lock is not None:
             os.close(self._lock)
@@ -67,8 +67,8 @@ def _clear(root: Path) -> None:
     rollouts = root / "rollouts"
     trials = Path((root / _TRIALS_DIR).read_text(encoding="utf-8"))
     for running in rollouts.iterdir() if rollouts.is_dir() else ():
-        shutil.rmtree(trials / trial_name(running.name), ignore_errors=True)
-    shutil.rmtree(rollouts, ignore_errors=True)
+        remove_tree(trials / trial_name(running.name))
+    remove_tree(rollouts)
     _remove_if_unused(root)
 
 
