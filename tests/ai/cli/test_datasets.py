@@ -156,6 +156,16 @@ def test_preview(osmosis, workspace, platform, preview, status, rows, returned, 
     ]
 
 
+def test_a_preview_shows_metadata_as_an_object_to_people(osmosis, workspace, platform):
+    rows = [{"user_prompt": "q", "metadata": '{"n": 1}'}, {"metadata": "{"}]
+    platform.on("GET", "/datasets/arith", {**DATASET, "data_preview": rows})
+    for flags in ([], ["--plain"]):
+        out = osmosis("dataset", "preview", "arith", *flags).out
+        assert '{"user_prompt": "q", "metadata": {"n": 1}}' in out
+        assert '{"metadata": "{"}' in out
+    assert osmosis("dataset", "preview", "arith", "--json").json["data"]["rows"] == rows
+
+
 @pytest.mark.parametrize(
     ("name", "content", "fragment"),
     [
@@ -189,6 +199,14 @@ def test_validate_accepts(osmosis, file):
         "errors": [],
         "warnings": [],
     }
+
+
+def test_a_link_is_judged_by_its_own_name(osmosis, file):
+    blob = file.rename(file.with_name("blob123"))
+    file.symlink_to(blob)
+    data = osmosis("dataset", "validate", "data/arith.jsonl", "--json").json["data"]
+    assert (data["file_name"], data["extension"]) == ("arith.jsonl", "jsonl")
+    assert data["file_size"] == blob.stat().st_size
 
 
 def test_upload_needs_a_yes(osmosis, file, platform):

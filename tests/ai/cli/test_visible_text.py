@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-EVIL = "a\x1b]0;owned\x07b\x1b[2Jc\x9bd\x7fe\x08f\rg"
+EVIL = "a\x1b]0;owned\x07b\x1b[2Jc\x9bd\x7fe\x08f\rg\u202eh\u2066i"
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+TURNED = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def entry(message):
@@ -25,6 +26,7 @@ def test_control_characters_in_logs_are_shown(osmosis, workspace, platform, noun
         assert ran.json["items"][0]["message"] == EVIL
     else:
         assert r"a\x1b]0;owned\x07b\x1b[2Jc\x9bd\x7fe\x08f" in ran.out
+        assert r"g\u202eh\u2066i" in ran.out
 
 
 @pytest.mark.parametrize("flags", [[], ["--plain"], ["--json"]])
@@ -38,6 +40,7 @@ def test_control_characters_in_names_previews_and_errors_are_shown(osmosis, work
     for command in ("dataset list", "dataset preview x", "dataset info x", "dataset info y", "train info z"):
         ran = osmosis(*command.split(), *flags)
         assert not RAW.search(ran.out + ran.err), command
+        assert bool(TURNED.search(ran.out + ran.err)) is (flags == ["--json"]), command
         if not flags and "preview" not in command:
             assert r"a\x1b]0;owned" in ran.out + ran.err, command
 

@@ -38,7 +38,7 @@ def check_file(file: str, heading: str) -> CheckedFile:
             else ""
         )
         raise CLIError(f"File not found: {file}{kind}", details={"file": file})
-    path = path.resolve()
+    path = path.parent.resolve() / path.name  # a link keeps the name that was given
     extension = path.suffix.lower().removeprefix(".")
     if extension not in EXTENSIONS:
         raise CLIError(f"Unsupported file type '{path.suffix}'. Supported: {', '.join(EXTENSIONS)}")

@@ -71,10 +71,20 @@ def preview_dataset(name: str, count: int) -> DetailResult:
         data["message"] = "The dataset is still processing." if processing else "No preview available."
         return DetailResult(data, lines, title="Preview", hints=[data["message"]])
     lines += [
-        (f"Row {number}", json.dumps(row, ensure_ascii=False))
+        (f"Row {number}", json.dumps(_readable(row), ensure_ascii=False))
         for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1)
     ]
     return DetailResult(data, lines, title="Preview")
+
+
+def _readable(row: Any) -> Any:
+    """The row with its metadata as the object that the platform keeps as JSON text."""
+    text = row.get("metadata") if isinstance(row, dict) else None
+    try:
+        metadata = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return row
+    return {**row, "metadata": metadata} if isinstance(metadata, dict) else row
 
 
 def _fetch(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
