@@ -107,6 +107,14 @@ def test_import_errors_name_the_line(rollout: Path) -> None:
     assert "ValueError: bad setup (main.py, line 2)" in result["problems"][0]["message"]
 
 
+def test_syntax_errors_name_the_file_within_the_rollout(rollout: Path) -> None:
+    (rollout / "main.py").write_text("import parts.grading\n")
+    (rollout / "parts" / "grading.py").write_text("x = 1\ndef f(:\n")
+    _, result = run(rollout)
+    message = result["problems"][0]["message"]
+    assert message.endswith("SyntaxError: invalid syntax (parts/grading.py, line 2)")
+
+
 @pytest.mark.parametrize(
     ("entrypoint", "code"),
     [

@@ -97,11 +97,18 @@ def _walk(top: int, rollout_id: str) -> Iterator[tuple[str, bytes]]:
                 logger.warning("rollout %s: artifacts after the first %d are left out", rollout_id, MAX_FILES)
                 return
             if len(path) > MAX_PATH_CHARS or "\\" in path or not path.isprintable():
-                logger.warning("rollout %s: artifact %r is left out", rollout_id, path[:200])
+                logger.warning(
+                    "rollout %s: artifact %r is left out: its path is over %d characters or has odd ones",
+                    *(rollout_id, path[:200], MAX_PATH_CHARS),
+                )
                 continue
             content = _read_file(name, descriptor, min(MAX_FILE_BYTES, MAX_TOTAL_BYTES - total))
             if content is None:
-                logger.warning("rollout %s: artifact %r is no regular file or too large", rollout_id, path)
+                limit = f"{MAX_FILE_BYTES >> 20} MiB a file, {MAX_TOTAL_BYTES >> 20} MiB a rollout"
+                logger.warning(
+                    "rollout %s: artifact %r is left out: no regular file (links are not followed), or over the limit (%s)",
+                    *(rollout_id, path, limit),
+                )
                 continue
             count, total = count + 1, total + len(content)
             yield path, content

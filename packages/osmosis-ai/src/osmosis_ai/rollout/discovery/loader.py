@@ -62,7 +62,7 @@ def imported_entrypoint(rollout_dir: Path, path: Path) -> Iterator[ModuleType]:
     sys.path[:0] = [str(path.parent)] if path.parent == root else [str(path.parent), str(root)]
     importlib.invalidate_caches()
     try:
-        yield _execute(path)
+        yield _execute(path, root)
     finally:
         sys.path[:] = search_path
         for name in set(sys.modules) - known:
@@ -70,7 +70,7 @@ def imported_entrypoint(rollout_dir: Path, path: Path) -> Iterator[ModuleType]:
                 del sys.modules[name]
 
 
-def _execute(path: Path) -> ModuleType:
+def _execute(path: Path, root: Path) -> ModuleType:
     name = f"_osmosis_rollout_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -87,7 +87,7 @@ def _execute(path: Path) -> ModuleType:
         ) from error
     except (Exception, SystemExit) as error:
         raise RolloutDiscoveryError(
-            f"importing '{path.name}' raised {type(error).__name__}: {error}{_where(error, path)}",
+            f"importing '{path.name}' raised {type(error).__name__}: {_what(error)}{_where(error, path, root)}",
             code="IMPORT_FAILED",
             details={"exception": type(error).__name__},
         ) from error
@@ -103,10 +103,17 @@ def _lies_below(module: ModuleType, root: Path) -> bool:
     )
 
 
-def _where(error: BaseException, path: Path) -> str:
+def _what(error: BaseException) -> str:
+    # The text of a syntax error repeats its place.
+    return error.msg if isinstance(error, SyntaxError) and error.lineno else str(error)
+
+
+def _where(error: BaseException, path: Path, root: Path) -> str:
     """The deepest line of the entrypoint itself, where the author can act."""
     if isinstance(error, SyntaxError) and error.lineno:
-        return f" ({error.filename}, line {error.lineno})"
+        file = Path(error.filename or "?")
+        shown = file.relative_to(root) if file.is_relative_to(root) else file.name
+        return f" ({shown}, line {error.lineno})"
     line = None
     traceback = error.__traceback__
     while traceback is not None:
