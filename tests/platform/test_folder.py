@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
 
 from osmosis_platform.context import Platform, open_platform
+from osmosis_platform.db.session import Database
 from osmosis_platform.errors import CannotStart
 from osmosis_platform.folder import FolderLock
 from osmosis_platform.jobs.models import Job
@@ -92,3 +96,24 @@ def test_next_start_releases_jobs_and_commands_beside_it_do_not(platform: Platfo
     assert status() == "queued"
     assert not half.exists()
     again.close()
+
+
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "home"
+    other.mkdir(mode=0o755)
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(CannotStart, match="holds other files"):
+        open_platform(Settings(data_dir=other))
+    assert [path.name for path in tmp_path.rglob("*")] == ["home", "notes.txt"]
+    assert other.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_use_that_a_full_disk_cannot_note_stops_nobody(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: Database) -> None:
+        raise OperationalError("UPDATE", {}, sqlite3.OperationalError("database or disk is full"))
+
+    monkeypatch.setattr(Database, "write", full)
+    platform.database.note(update(Job).values(attempts=1))
+    assert "disk is full" in caplog.text

@@ -202,6 +202,17 @@ def test_bad_setting_is_one_sentence(
     assert len(error.splitlines()) == 1
 
 
+def test_a_folder_without_a_name_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", "--data", ""])
+    assert "the name of the folder is empty" in capsys.readouterr().err
+    monkeypatch.setenv("OSMOSIS_DATA_DIR", " ")
+    assert main(["serve"]) == 1
+    assert "the name of the folder is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [

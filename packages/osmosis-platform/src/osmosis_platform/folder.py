@@ -23,14 +23,24 @@ def require_platform(folder: Path) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create the folder with mode 0700; raises CannotStart when it cannot be made or is no folder."""
+    """Create the folder with mode 0700; raises CannotStart when it cannot be made, is no folder or belongs to something else."""
     try:
+        if folder.is_dir() and not _is_ours(folder):
+            raise CannotStart(
+                f"The folder {folder} holds other files and no platform. Choose a new or an empty one with --data.",
+                code="FOLDER_NOT_EMPTY",
+            )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
     except OSError as error:
         raise CannotStart(
             f"Cannot use the data folder {folder}: {error.strerror or error}. Choose another with --data."
         ) from error
+
+
+def _is_ours(folder: Path) -> bool:
+    names = {entry.name for entry in folder.iterdir()} - {"lost+found"}
+    return not names or bool(names & {_LOCK, _BLOBS})
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -13,15 +14,18 @@ from osmosis_platform.http.scope import PlatformDep
 from osmosis_platform.version import VERSION
 
 router = APIRouter()
+# Less than this and the next upload or checkpoint fails.
+_LEAST_FREE = 1024 * 1024
 log = logging.getLogger("osmosis_platform.health")
 
 
 @router.get("/health")
 def health(platform: PlatformDep, response: Response) -> dict[str, Any]:
-    """200 when every part works, else 503; `parts` says which one does not."""
+    """200 when every part works, else 503; `parts` says which one does not. With a full disk what is there can still be read."""
     parts = {
         "database": _database(platform),
         "supervisor": "absent" if platform.supervisor is None else "ok",
+        "disk": "full" if shutil.disk_usage(platform.settings.data_dir).free < _LEAST_FREE else "ok",
     }
     ready = "failed" not in parts.values()
     if not ready:

@@ -45,12 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name of the folder is empty")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="osmosis-platform", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
-        "--data", type=Path, metavar="DIR", help="data folder (default: OSMOSIS_DATA_DIR or osmosis-data)"
+        "--data", type=_folder, metavar="DIR", help="data folder (default: OSMOSIS_DATA_DIR or osmosis-data)"
     )
     serve = commands.add_parser("serve", parents=[shared], help="run the platform")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")

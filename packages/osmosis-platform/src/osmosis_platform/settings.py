@@ -121,6 +121,13 @@ class Settings(BaseSettings):
         folder = self.data_dir.resolve()
         return self.key_file or folder.with_name(folder.name + ".keys.json")
 
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _is_named(cls, value: object) -> object:
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("the name of the folder is empty")
+        return value
+
     @field_validator("minimum_cli_version", "deprecated_cli_version", "latest_cli_version")
     @classmethod
     def _is_version(cls, value: str | None) -> str | None:

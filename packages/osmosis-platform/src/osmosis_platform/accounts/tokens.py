@@ -96,8 +96,7 @@ def mark_used(database: Database, token: AccessToken) -> None:
     """Note that the token is in use, at most once a minute: not every request is to wait for the database's writer."""
     now = utc_now()
     if token.last_used_at is None or now - token.last_used_at > _USED_RESOLUTION:
-        with database.write() as session:
-            session.execute(update(AccessToken).where(AccessToken.id == token.id).values(last_used_at=now))
+        database.note(update(AccessToken).where(AccessToken.id == token.id).values(last_used_at=now))
 
 
 def revoke_token(session: Session, user_id: str, token_id: str) -> AccessToken:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Engine, Update, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from osmosis_platform.db.changes import Changes
 from osmosis_platform.errors import CannotStart
+
+log = logging.getLogger("osmosis_platform.db")
 
 # The number of the lock that writers on Postgres hold, chosen once.
 _WRITING = 6_274_113
@@ -107,6 +110,14 @@ class Database:
         """A transaction that commits when the block ends and rolls back when it raises."""
         with self._write.begin() as session:
             yield session
+
+    def note(self, statement: Update) -> None:
+        """Do what nothing depends on: while nothing can be written, because the disk is full, reading goes on without it."""
+        try:
+            with self.write() as session:
+                session.execute(statement)
+        except OperationalError as error:
+            log.warning("the database takes nothing in now: %s", error.orig)
 
     @contextmanager
     def read(self) -> Iterator[Session]:

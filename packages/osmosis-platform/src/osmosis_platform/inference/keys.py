@@ -69,5 +69,4 @@ def mark_key_used(database: Database, key: ApiKey) -> None:
     """Note that the key is in use, at most once a minute."""
     now = utc_now()
     if key.last_used_at is None or now - key.last_used_at > _USED_RESOLUTION:
-        with database.write() as session:
-            session.execute(update(ApiKey).where(ApiKey.id == key.id).values(last_used_at=now))
+        database.note(update(ApiKey).where(ApiKey.id == key.id).values(last_used_at=now))
