@@ -127,7 +127,7 @@ def test_info_and_names_are_encoded_as_one_segment(osmosis, workspace, platform,
         "Uploaded: 2026-07-01 10:00:00 AM UTC",
         "Uploaded By: Ada",
         "View: http://h/w/datasets/1",
-        "See logs with: osmosis dataset logs a/b c",
+        "See logs with: osmosis dataset logs 'a/b c'",
     ]
 
 
@@ -154,6 +154,19 @@ def test_preview(osmosis, workspace, platform, preview, status, rows, returned, 
     assert [line for line in plain if line.startswith("Row ")] == [
         f"Row {number}: {json.dumps(row)}" for number, row in enumerate(shown, 1)
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "segment", "quoted"),
+    [
+        ("arith", "arith", "arith"),
+        ("üñ 名", "%C3%BC%C3%B1%20%E5%90%8D", "'üñ 名'"),
+        ("<script>", "%3Cscript%3E", "'<script>'"),
+    ],
+)
+def test_commands_that_are_hinted_at_can_be_pasted(osmosis, workspace, platform, name, segment, quoted):
+    platform.on("GET", f"/datasets/{segment}", DATASET)
+    assert f"Rows: osmosis dataset preview {quoted}\n" in osmosis("dataset", "info", name).out
 
 
 def test_a_preview_shows_metadata_as_an_object_to_people(osmosis, workspace, platform):

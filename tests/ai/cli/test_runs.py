@@ -203,6 +203,9 @@ def test_train_info(osmosis, workspace, platform, context):
     assert "Checkpoint: brave-otter-10 step 10 [uploaded]" in text
     assert "Deploy with: osmosis model deploy <lora-model-name>" in text
     assert "%" not in text
+    shown = osmosis("train", "info", "brave-otter").out
+    assert shown.count("osmosis model deploy") == 1
+    assert "(the last one: brave-otter-10)" in shown
 
 
 def test_train_info_writes_metrics_for_people_and_on_request(osmosis, workspace, platform):

@@ -231,7 +231,11 @@ def test_a_file_of_one_part_starts_anew(uploader: Uploader) -> None:
     first = uploader.create().json()
     again = uploader.create().json()
     assert again["id"] != first["id"]
-    assert uploader.send(first).status_code == 404  # its dataset is gone
+    refused = uploader.send(first)  # its dataset is gone
+    assert refused.status_code == 404
+    assert (
+        "The upload of train is over: another upload of this name took its place" in refused.json()["error"]
+    )
     assert uploader.send(again).json()["status"] == "pending"
 
 

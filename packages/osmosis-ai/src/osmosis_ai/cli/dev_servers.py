@@ -1,6 +1,7 @@
 """Development rollout servers: the platform runs one for a pushed commit, for trying a rollout by hand."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -82,8 +83,8 @@ def start_server(ttl_hours: int | None, *, yes: bool) -> OperationResult:
         next_text=[
             *([f"API key (shown only now): {answer['api_key']}"] if answer.get("api_key") else []),
             f"Expires: {formats.date(answer.get('expires_at'), seconds=True)}",
-            f"Logs: osmosis dev server logs {server_id}",
-            f"Stop it with: osmosis dev server down {server_id}",
+            f"Logs: osmosis dev server logs {quote(str(server_id))}",
+            f"Stop it with: osmosis dev server down {quote(str(server_id))}",
         ],
     )
 

@@ -1,5 +1,6 @@
 """Base models and LoRA models."""
 
+from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -131,7 +132,7 @@ def change_deployment(name: str, action: str) -> OperationResult:
         resource={**serializers.pick(answer, ["id", "model_name", "status"]), **workspace.context},
         message=f"LoRA model {action}ed: {answer.get('model_name') or name}",
         next_steps=[{"action": "model_info", "name": name}],
-        next_text=[f"Details: osmosis model info {name}"],
+        next_text=[f"Details: osmosis model info {quote(name)}"],
     )
 
 
@@ -190,8 +191,8 @@ def _info_hints(name: str, found: dict[str, Any], url: str | None) -> list[str]:
     if "deployment_status" not in found:
         return [f"View: {url}"] if url else []
     if found["deployment_status"] != "active":
-        return [f"Deploy with: osmosis model deploy {name}"]
-    hints = [f"Undeploy with: osmosis model undeploy {name}"]
+        return [f"Deploy with: osmosis model deploy {quote(name)}"]
+    hints = [f"Undeploy with: osmosis model undeploy {quote(name)}"]
     if found.get("inference_model"):
         hints += [
             "Call it:",

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import distribution
+from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -120,7 +121,7 @@ def _local_text(origin: Origin) -> str:
     if origin.kind == "editable":
         return f"Installed from the source folder {place} (editable): update that folder, for example with git pull."
     if origin.kind == "local":
-        return f"Installed from the folder {place}: update it there, then install it again with: pip install {place}"
+        return f"Installed from the folder {place}: update it there, then install it again with: pip install {quote(str(place))}"
     return f"Installed from the file {place}: install a newer file from the same place to upgrade."
 
 

@@ -117,7 +117,7 @@ def complete_dataset(
     """Finish the upload; processing follows."""
     etags = {part.PartNumber: part.ETag.strip('"') for part in body.parts} if body.parts is not None else None
     with platform.database.write() as session:
-        dataset = service.find(session, scope.workspace.id, dataset_id)
+        dataset = service.find_upload(session, scope.workspace.id, dataset_id)
         service.complete(session, platform, dataset, etags)
         return _body(session, platform, scope, dataset)
 
@@ -126,7 +126,7 @@ def complete_dataset(
 def abort_dataset(dataset_id: str, platform: PlatformDep, scope: Scope) -> dict[str, Any]:
     """Cancel the upload."""
     with platform.database.write() as session:
-        dataset = service.find(session, scope.workspace.id, dataset_id)
+        dataset = service.find_upload(session, scope.workspace.id, dataset_id)
         service.abort(session, platform, dataset)
         return _body(session, platform, scope, dataset)
 

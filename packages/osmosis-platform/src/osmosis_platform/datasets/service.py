@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, or_, select
@@ -171,6 +172,16 @@ def find(session: Session, workspace_id: str, name_or_id: str) -> Dataset:
     return dataset
 
 
+def find_upload(session: Session, workspace_id: str, dataset_id: str) -> Dataset:
+    """The dataset that is being uploaded. Raises NotFound, which says so when another upload took its place."""
+    dataset = session.get(Dataset, dataset_id)
+    if dataset is None or dataset.workspace_id != workspace_id or dataset.deleted_at is None:
+        return find(session, workspace_id, dataset_id)
+    replaced = _holder(session, workspace_id, dataset.name) is not None
+    reason = "another upload of this name took its place" if replaced else "the dataset was deleted"
+    raise NotFound(f"The upload of {dataset.name} is over: {reason}. See: osmosis dataset list")
+
+
 def find_ready(session: Session, workspace_id: str, name_or_id: str) -> Dataset:
     """The newest processed dataset of a name or id, for a run. Raises NotFound, or Conflict when none is ready."""
     found = find(session, workspace_id, name_or_id)
@@ -180,7 +191,7 @@ def find_ready(session: Session, workspace_id: str, name_or_id: str) -> Dataset:
     if older is not None and older.deleted_at is None and older.status == "uploaded":
         return older
     raise Conflict(
-        f"Dataset {found.name} is not ready (status {found.status}). See: osmosis dataset info {found.name}",
+        f"Dataset {found.name} is not ready (status {found.status}). See: osmosis dataset info {quote(found.name)}",
         code="DATASET_NOT_READY",
     )
 

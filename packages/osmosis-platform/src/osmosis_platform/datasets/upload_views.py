@@ -62,7 +62,7 @@ def complete_upload(
     """Every part was sent (`etag` of each, in order): the file is checked next."""
     etags = {number: text.strip('"') for number, text in enumerate(etag or [], start=1)}
     with platform.database.write() as session:
-        dataset = service.find(session, viewer.workspace_id, dataset_id)
+        dataset = service.find_upload(session, viewer.workspace_id, dataset_id)
         service.complete(session, platform, dataset, etags)
         return JSONResponse({"id": dataset.id, "status": dataset.status})
 
@@ -71,7 +71,7 @@ def complete_upload(
 def abort_upload(platform: PlatformDep, viewer: ViewerDep, dataset_id: str) -> Response:
     """Give the upload up."""
     with platform.database.write() as session:
-        dataset = service.find(session, viewer.workspace_id, dataset_id)
+        dataset = service.find_upload(session, viewer.workspace_id, dataset_id)
         service.abort(session, platform, dataset)
         return JSONResponse({"id": dataset.id, "status": dataset.status})
 
@@ -158,7 +158,8 @@ def _begin(
 
 def _complete(platform: Platform, viewer: Viewer, dataset_id: str) -> None:
     with platform.database.write() as session:
-        service.complete(session, platform, service.find(session, viewer.workspace_id, dataset_id), None)
+        dataset = service.find_upload(session, viewer.workspace_id, dataset_id)
+        service.complete(session, platform, dataset, None)
 
 
 def _create(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -80,7 +81,7 @@ def _deployed(session: Session, workspace_id: str, base: BaseModel, name: str) -
         )
     if lora.deployment_status != "active":
         raise InvalidInput(
-            f"LoRA model {name} is not deployed. Deploy it first: osmosis model deploy {name}",
+            f"LoRA model {name} is not deployed. Deploy it first: osmosis model deploy {quote(name)}",
             code="MODEL_NOT_DEPLOYED",
             field=_FIELD,
         )

@@ -1,5 +1,6 @@
 """Listing benchmark runs and showing one."""
 
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -195,9 +196,9 @@ def _totals(totals: dict[str, Any]) -> list[Block]:
 def _hints(name: str, run: dict[str, Any]) -> list[str]:
     hints = [f"View: {run['platform_url']}"] if run.get("platform_url") else []
     if run["status"] == "failed":
-        hints.append(f"See logs with: osmosis benchmark runs logs {name}")
+        hints.append(f"See logs with: osmosis benchmark runs logs {quote(name)}")
     elif run["status"] in {"running", "finished", "stopped"}:
-        hints.append(f"Download with: osmosis benchmark runs download {name}")
+        hints.append(f"Download with: osmosis benchmark runs download {quote(name)}")
     return hints
 
 

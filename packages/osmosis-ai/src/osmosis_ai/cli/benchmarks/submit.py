@@ -1,5 +1,6 @@
 """``osmosis benchmark submit``, step by step."""
 
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli.benchmarks.runs import PATH
@@ -109,7 +110,7 @@ def _result(workspace: Workspace, config: BenchmarkConfig, answer: dict[str, Any
     if url:
         steps.append({"action": "open_url", "url": url})
         text.append(f"View: {url}")
-    text.append(f"Follow it with: osmosis benchmark runs info {name}")
+    text.append(f"Follow it with: osmosis benchmark runs info {quote(name)}")
     return OperationResult(
         "benchmark.submit",
         resource=resource,

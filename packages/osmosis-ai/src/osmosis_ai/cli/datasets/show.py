@@ -1,6 +1,7 @@
 """Listing datasets, showing one, showing its first rows."""
 
 import json
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -38,11 +39,11 @@ def dataset_info(name: str) -> DetailResult:
     shown = serializers.dataset(found)
     hints = [f"View: {shown['platform_url']}"] if shown.get("platform_url") else []
     if shown["status"] == "error":
-        hints.append(f"See logs with: osmosis dataset logs {name}")
+        hints.append(f"See logs with: osmosis dataset logs {quote(name)}")
     following = []
     if shown["status"] == "uploaded":
         following = [
-            f"Rows: osmosis dataset preview {name}",
+            f"Rows: osmosis dataset preview {quote(name)}",
             f'Use it in a config: dataset = "{shown["file_name"]}"',
         ]
     return DetailResult({**shown, **context}, _rows(found), title="Dataset", hints=hints, next_text=following)

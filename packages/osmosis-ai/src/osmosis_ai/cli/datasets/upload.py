@@ -1,6 +1,7 @@
 """Uploading a dataset: check, announce, send, complete."""
 
 import time
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -56,7 +57,7 @@ def upload_dataset(file: str, *, overwrite: bool, yes: bool) -> OperationResult:
         message=f"Dataset uploaded: {name}",
         next_steps=steps,
         next_text=[
-            f"Follow its processing with: osmosis dataset info {name}",
+            f"Follow its processing with: osmosis dataset info {quote(name)}",
             *([f"View: {url}"] if url else []),
         ],
     )

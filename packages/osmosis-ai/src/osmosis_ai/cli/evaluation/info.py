@@ -1,6 +1,7 @@
 """Showing an evaluation run."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -100,10 +101,11 @@ def _snapshot(client: PlatformClient, name: str) -> Snapshot:
 
 def _next(name: str, run: dict[str, Any], answer: dict[str, Any]) -> list[str]:
     if run.get("status") not in _TERMINAL:
-        return [f"Follow it with: osmosis eval info {name} --watch"]
+        return [f"Follow it with: osmosis eval info {quote(name)} --watch"]
     if (answer.get("results") or {}).get("failures"):
-        return [f"Run what failed again with: osmosis eval retry {name}"]
-    return [f"Download samples with: osmosis eval download {name}"] if run.get("status") == "finished" else []
+        return [f"Run what failed again with: osmosis eval retry {quote(name)}"]
+    finished = run.get("status") == "finished"
+    return [f"Download samples with: osmosis eval download {quote(name)}"] if finished else []
 
 
 def _metrics(client: PlatformClient, answer: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
@@ -206,7 +208,7 @@ def _hints(
 ) -> list[str]:
     hints = [f"View: {run['platform_url']}"] if run.get("platform_url") else []
     if run.get("status") == "failed":
-        hints.append(f"See logs with: osmosis eval logs {name}")
+        hints.append(f"See logs with: osmosis eval logs {quote(name)}")
     if error:
         hints.append(error)
     if path is not None:

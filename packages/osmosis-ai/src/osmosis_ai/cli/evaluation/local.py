@@ -372,7 +372,7 @@ def _lines(
     if not complete:
         lines.append(f"Go on with the same command and --name {folder.name}")
     elif failed:
-        lines.append(f"Run the failed ones again: --name {folder.name} --retry-failed")
+        lines.append(f"Run the failed ones again: --name {shlex.quote(folder.name)} --retry-failed")
     else:
         lines.append(f"Show it on the platform: osmosis eval upload {_upload_name(folder)}")
     return lines
@@ -381,4 +381,4 @@ def _lines(
 def _upload_name(folder: "RunFolder") -> str:
     """How `osmosis eval upload` finds the evaluation: by name in the usual place, else by its folder."""
     usual = folder.path.parts[-3:-1] == (".osmosis", "evals")
-    return folder.name if usual else shlex.quote(str(folder.path))
+    return shlex.quote(folder.name if usual else str(folder.path))

@@ -41,7 +41,7 @@ def retry_run(name: str, secrets_file: str | None, *, yes: bool) -> OperationRes
         resource={**serializers.pick(answer, keys), **workspace.context},
         message=f'Evaluation run "{shown}" {what}.',
         next_text=[
-            f"Follow it with: osmosis eval info {shown} --watch",
+            f"Follow it with: osmosis eval info {shlex.quote(shown)} --watch",
             *([f"View: {url}"] if url else []),
         ],
     )

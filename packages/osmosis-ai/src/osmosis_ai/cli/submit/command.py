@@ -1,5 +1,6 @@
 """``osmosis eval submit`` and ``osmosis train submit``, step by step."""
 
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli.output.messages import status, warn
@@ -143,7 +144,7 @@ def _result(
     if url:
         steps.append({"action": "open_url", "url": url})
         text.append(f"View: {url}")
-    text.append(f"Follow it with: osmosis {noun} info {name}")
+    text.append(f"Follow it with: osmosis {noun} info {quote(name)}")
     for warning in answer.get("warnings") or []:
         text.append(f"Warning: {warning}")
     return OperationResult(

@@ -5,6 +5,7 @@ Git state does not stop a submit, except a pinned commit that is known not to be
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.cli.git import has_commit, tree_state
@@ -54,7 +55,7 @@ def describe_source(
         )
     if state.branch is not None and state.unpushed is None:
         warnings.append(
-            f"The branch '{state.branch}' has no upstream; push it with: git push -u origin {state.branch}"
+            f"The branch '{state.branch}' has no upstream; push it with: git push -u origin {quote(state.branch)}"
         )
     return SourceReport(notes, warnings, reminders)
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli import serializers
@@ -61,13 +62,16 @@ def run_info(name: str, output: str | None, *, follow: bool) -> DetailResult:
         "save_warning": save_warning,
         **workspace.context,
     }
+    following = (
+        [] if run.get("status") in TERMINAL else [f"Follow it with: osmosis train info {quote(name)} --watch"]
+    )
     return DetailResult(
         data,
         _rows(run, shown, answer, document),
         title="Training Run",
         blocks=_blocks(answer, checkpoints, document),
         hints=_hints(name, run, checkpoints, error, path, save_warning),
-        next_text=_next(name, run, checkpoints),
+        next_text=following,
     )
 
 
@@ -89,13 +93,6 @@ def _snapshot(client: PlatformClient, name: str) -> Snapshot:
     steps = formats.progress(progress["completed"], progress["total"], "steps") if progress else "not started"
     line = f"{formats.title(run.get('status'))}: {steps}, reward {formats.reward(run.get('reward'))}"
     return Snapshot(run.get("status") in TERMINAL, line, detail)
-
-
-def _next(name: str, run: dict[str, Any], checkpoints: list[dict[str, Any]]) -> list[str]:
-    if run.get("status") not in TERMINAL:
-        return [f"Follow it with: osmosis train info {name} --watch"]
-    names = [str(item["checkpoint_name"]) for item in checkpoints if item.get("checkpoint_name")]
-    return [f"Deploy the last checkpoint with: osmosis model deploy {names[-1]}"] if names else []
 
 
 def _checkpoints(client: PlatformClient, name: str) -> list[dict[str, Any]]:
@@ -210,9 +207,11 @@ def _hints(
 ) -> list[str]:
     hints = [f"View: {run['platform_url']}"] if run.get("platform_url") else []
     if run.get("status") in {"failed", "crashed"}:
-        hints.append(f"See logs with: osmosis train logs {name}")
+        hints.append(f"See logs with: osmosis train logs {quote(name)}")
     if checkpoints:
-        hints.append("Deploy with: osmosis model deploy <lora-model-name>")
+        names = [str(item["checkpoint_name"]) for item in checkpoints if item.get("checkpoint_name")]
+        last = f"  (the last one: {quote(names[-1])})" if names else ""
+        hints.append(f"Deploy with: osmosis model deploy <lora-model-name>{last}")
     if error:
         hints.append(error)
     if path is not None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli.downloads.workers import each_in_parallel
@@ -162,5 +163,5 @@ def _result(run: LocalRun, done: dict[str, Any], context: dict[str, Any]) -> Ope
             **context,
         },
         message=f"Evaluation uploaded: {name}",
-        next_text=[f"Details: osmosis eval info {name}", *([f"View: {url}"] if url else [])],
+        next_text=[f"Details: osmosis eval info {quote(str(name))}", *([f"View: {url}"] if url else [])],
     )

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from osmosis_ai.cli.errors import CLIError
@@ -86,7 +87,7 @@ def _require_complete(
     if progress.get("status") != "finished" or len(index) < expected:
         raise CLIError(
             f"The evaluation in {folder} is not complete: {len(index):,} of {expected:,} attempts. Go on with: "
-            f"osmosis eval run <config> --name {folder.name}",
+            f"osmosis eval run <config> --name {quote(folder.name)}",
             details={"finished": len(index), "expected": expected},
         )
     places = {(line.get("row_index"), line.get("run_index")) for line in index}
@@ -99,7 +100,7 @@ def _require_complete(
     ):
         raise CLIError(
             f"The files in {folder} do not belong together: index, progress, metrics and manifest differ. Run the evaluation "
-            f"again: osmosis eval run <config> --name {folder.name}",
+            f"again: osmosis eval run <config> --name {quote(folder.name)}",
             details={"path": str(folder)},
         )
 
