@@ -57,7 +57,7 @@ def run_detail(facts: RunFacts, workspace: str) -> dict[str, Any]:
         "remaining_ms": remaining_ms(run),
         "examples_processed": run.examples_processed,
         "reward_note": interval_note(results),
-        "pass_rate": results.get("pass_rate"),
+        "pass_rate": results.get("pass_rate") if graded else None,
         "pass_note": f"{results.get('passed', 0)} of {graded} graded" if graded else "",
         "results": results,
         "dataset_id": run.dataset_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from osmosis_platform.adapters.service import count_active
@@ -23,6 +23,12 @@ router = APIRouter(include_in_schema=False)
 
 RECENT = 10
 ATTENTION = 5
+_NOTHING_GRADED = and_(
+    Run.kind == "eval",
+    Run.status == "finished",
+    Run.results["graded"].as_integer() == 0,
+    Run.results["failed"].as_integer() > 0,
+)
 
 
 @router.get("/{workspace}")
@@ -33,7 +39,7 @@ def home(request: Request, platform: PlatformDep, viewer: ViewerDep) -> Response
         newest = list(session.scalars(select(Run).where(mine).order_by(Run.created_at.desc()).limit(RECENT)))
         troubled = session.scalars(
             select(Run)
-            .where(mine, Run.status.in_(("failed", "crashed")))
+            .where(mine, or_(Run.status.in_(("failed", "crashed")), _NOTHING_GRADED))
             .order_by(Run.created_at.desc())
             .limit(ATTENTION)
         )
@@ -41,10 +47,17 @@ def home(request: Request, platform: PlatformDep, viewer: ViewerDep) -> Response
             "workspace": viewer.workspace,
             "counts": _counts(session, platform, viewer.workspace_id),
             "recent": [run_row(run, viewer.workspace, None, None) for run in newest],
-            "attention": [run_row(run, viewer.workspace, None, None) for run in troubled],
+            "attention": [_trouble(run, viewer.workspace) for run in troubled],
             "repository": _repository(session, platform, viewer),
         }
     return render(request, "home.html", data, viewer=viewer, room="")
+
+
+def _trouble(run: Run, workspace: str) -> dict[str, Any]:
+    row = run_row(run, workspace, None, None)
+    if run.status == "finished" and run.results:
+        row["error"] = f"Nothing was graded, and {run.results['failed']} attempts failed."
+    return row
 
 
 def _counts(session: Session, platform: Platform, workspace_id: str) -> dict[str, int]:
