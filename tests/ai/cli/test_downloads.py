@@ -103,6 +103,7 @@ def test_selection_is_sent_as_it_is(osmosis, workspace, platform, run):
         (["--rows", "1, 2"], "--rows must use syntax"),
         (["--rows", "a"], "--rows must use syntax"),
         (["--rows", "9-3"], "start exceeds end"),
+        (["--rows", "9" * 5000], "--rows must use syntax"),
         (["--rows", "٣"], "--rows must use syntax"),
     ],
 )
@@ -261,6 +262,9 @@ def test_the_root_may_be_chosen_but_not_a_file(osmosis, workspace, platform, run
     assert download(osmosis, "-o", "here").json["resource"]["output_path"] == str(workspace / "here")
     (workspace / "file").write_text("")
     assert "is a file" in download(osmosis, "-o", "file").error["message"]
+    below = download(osmosis, "-o", "file/below")
+    assert (below.code, below.out, below.err.count("\n")) == (1, "", 1)
+    assert f"The output folder {workspace / 'file/below'} cannot be made" in below.error["message"]
 
 
 @pytest.mark.parametrize(

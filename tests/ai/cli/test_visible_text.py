@@ -77,6 +77,15 @@ def test_an_empty_list_says_what_to_do_next(osmosis, workspace, platform, comman
     assert osmosis(*command.split(), "--plain").out == ""
 
 
+def test_a_branch_that_was_pushed_is_not_to_be_pushed_again(osmosis, workspace, platform, git):
+    head = git(workspace, "rev-parse", "HEAD")
+    git(workspace, "update-ref", "refs/remotes/origin/mine", head)
+    platform.page("/rollouts", "rollouts", [])
+    out = osmosis("rollout", "list", "--branch", "mine").out
+    assert f"There is no rollout at {head[:8]}" in out
+    assert "git push -u" not in out
+
+
 @pytest.mark.parametrize("columns", ["40", "80"])
 def test_an_empty_table_that_would_break_words_is_left_out(
     osmosis, workspace, platform, monkeypatch, columns

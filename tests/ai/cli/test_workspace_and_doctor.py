@@ -32,6 +32,11 @@ def test_checks_come_in_order(osmosis, bare_workspace, git):
         "AUTH_REQUIRED",
         "Not logged in. Run 'osmosis auth login' first.",
     )
+    assert ran.error["details"] == {"platform_url": "http://127.0.0.1:8400"}
+    assert (
+        osmosis("--plain", "dataset", "list").err == "Error: Not logged in. Run 'osmosis auth login' first.\n"
+    )
+    assert "The platform is http://127.0.0.1:8400." in osmosis("dataset", "list").err
 
 
 def test_doctor_on_a_complete_workspace(osmosis, workspace, platform):

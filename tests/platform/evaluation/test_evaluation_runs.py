@@ -195,6 +195,8 @@ def test_downloads_serve_the_bytes_of_the_manifest(
     assert document["summary"]["passed"] == 1
     only = api("GET", f"eval-runs/{run['id']}/samples/manifest?types=trajectories,artifacts&rows=1-3").json()
     assert [file["path"] for file in only["files"]] == ["summary.jsonl"]
+    wide = api("GET", f"eval-runs/{run['id']}/samples/manifest?types=trajectories&rows=0-99999999999").json()
+    assert [file["path"] for file in wide["files"]] == ["summary.jsonl", "trajectories/row_0_run_0.json"]
 
 
 def test_a_token_opens_no_blob_of_another_run(

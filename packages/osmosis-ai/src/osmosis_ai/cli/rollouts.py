@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from osmosis_ai.cli.git import worktree_root
+from osmosis_ai.cli.git import run_git, worktree_root
 from osmosis_ai.cli.lists import Listing
 from osmosis_ai.cli.output import formats
 from osmosis_ai.cli.output.results import Column, ListResult, OperationResult
@@ -50,11 +51,19 @@ def new_rollout(name: str, *, force: bool) -> OperationResult:
 
 def list_rollouts(limit: int, everything: bool, branch: str | None) -> ListResult:
     """The rollouts of a branch as the platform synced them."""
-    listing = _ROLLOUTS
-    if branch is not None:
-        nothing = f"The platform has no rollouts of the branch '{branch}'. Push it with: git push -u origin {branch}"
-        listing = replace(_ROLLOUTS, when_empty=nothing)
-    return listing.list(limit, everything, {"branch": branch})
+    found = _ROLLOUTS.list(limit, everything, {"branch": branch})
+    return found if branch is None or found.items else replace(found, when_empty=_nothing_on(branch))
+
+
+def _nothing_on(branch: str) -> str:
+    """Why a branch has no rollouts, as far as the local clone knows."""
+    there = run_git(Path.cwd(), "rev-parse", "-q", "--verify", f"refs/remotes/origin/{branch}")
+    if there:
+        return (
+            f"There is no rollout at {there[:8]}, where the branch '{branch}' of origin was last seen. Start one with: "
+            "osmosis rollout init <name>, then commit and push it."
+        )
+    return f"The platform has no rollouts of the branch '{branch}'. Push it with: git push -u origin {quote(branch)}"
 
 
 def _serialize(rollout: dict[str, Any]) -> dict[str, Any]:

@@ -110,6 +110,8 @@ def _show(label: str, error: OsmosisError) -> int:
     show_error(label, code, _with_hint(error), details)
     for line in error.further_lines():
         notice(line)
+    if code == "AUTH_REQUIRED" and "platform_url" in details and mode() is Mode.RICH:
+        notice(f"The platform is {details['platform_url']}. Set OSMOSIS_PLATFORM_URL for another one.")
     return error.exit_code if isinstance(error, CLIError) else EXIT_ERROR
 
 

@@ -163,9 +163,10 @@ class EvalRunner:
         return max(1, min(wanted, capacity or MAX_CONCURRENCY, MAX_CONCURRENCY))
 
     def _say_what_is_ahead(self, concurrency: int) -> None:
-        total = len(self._selected) * self._config.n
+        rows, n = len(self._rows), self._config.n
+        total = len(self._selected) * n
         self._sink.log(
-            f"evaluating {len(self._selected)} of {len(self._rows)} rows, {self._config.n} attempts each, "
+            f"evaluating {len(self._selected)} of {rows} row{'' if rows == 1 else 's'}, {n} attempt{'' if n == 1 else 's'} each, "
             f"{concurrency} at a time"
         )
         self._sink.progress(

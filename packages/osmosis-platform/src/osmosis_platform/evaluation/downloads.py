@@ -27,7 +27,7 @@ from osmosis_platform.storage.store import StoredBlob
 TYPES = ("metrics", "trajectories", "artifacts", "logs")
 DEFAULT_TYPES = ("metrics", "trajectories")
 
-_ROW_RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?$")
+_ROW_RANGE = re.compile(r"^(\d{1,1000})(?:-(\d{1,1000}))?$")
 _TRAJECTORY = re.compile(r"^trajectories/row_(\d{1,10})_run_(\d{1,10})\.json$")
 _ARTIFACT = re.compile(r"^artifacts/row_(\d{1,10})_run_(\d{1,10})/(.+)$")
 

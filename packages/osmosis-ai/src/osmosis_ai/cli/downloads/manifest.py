@@ -9,7 +9,7 @@ from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.errors import PlatformError
 
-_ROWS = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_ROWS = re.compile(r"[0-9]{1,1000}(-[0-9]{1,1000})?(,[0-9]{1,1000}(-[0-9]{1,1000})?)*")
 _RESERVED_ARTIFACT = re.compile(r"artifacts/row_\d+_run_\d+/manifest\.json")
 _FILE_OF_A_ROW = re.compile(r"(?:trajectories|artifacts)/row_(\d+)_run_")
 

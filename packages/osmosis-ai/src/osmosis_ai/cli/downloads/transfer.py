@@ -13,6 +13,7 @@ import httpx
 
 from osmosis_ai.cli.downloads.manifest import RemoteFile, RunDownloads, escapes
 from osmosis_ai.cli.downloads.workers import each_in_parallel
+from osmosis_ai.cli.errors import CLIError
 from osmosis_ai.platform.api.client import PlatformClient, segment
 from osmosis_ai.platform.api.download import ATTEMPTS, fetch, partial_path
 from osmosis_ai.platform.api.transfer import transfer_client
@@ -57,6 +58,7 @@ def fetch_files(
 
     Raises:
         PlatformError: no addresses could be got at all.
+        CLIError: nothing can be written to ``root``.
         DiskFullError: there is no room; complete files are kept.
     """
     outcome = Outcome()
@@ -72,6 +74,7 @@ def fetch_files(
         return outcome
     urls = _Addresses(client, kind, run_id)
     urls.load(wanted)
+    _make_root(root)
     done, lock, stop = 0, threading.Lock(), threading.Event()
 
     def add(count: int) -> None:
@@ -97,6 +100,16 @@ def fetch_files(
         else:
             outcome.failed.append({"path": file.path, "error": problem})
     return outcome
+
+
+def _make_root(root: Path) -> None:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CLIError(
+            f"The output folder {root} cannot be made: {error.strerror}. Choose another one with -o.",
+            details={"path": str(root)},
+        ) from error
 
 
 def _fetch_one(

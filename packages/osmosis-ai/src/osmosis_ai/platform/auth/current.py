@@ -80,9 +80,9 @@ def required_token(platform_url: str, on_damaged: Callable[[str, str], None]) ->
     """Like :func:`current_token`, but being logged out is an error.
 
     Raises:
-        AuthError: no login, or an expired one.
+        AuthError: no login (`details["platform_url"]` is where), or an expired one.
     """
     token = current_token(platform_url, on_damaged)
     if token is None:
-        raise AuthError(NOT_LOGGED_IN)
+        raise AuthError(NOT_LOGGED_IN, details={"platform_url": platform_url})
     return token
