@@ -96,6 +96,56 @@ def test_wrong_keys_and_models_get_openai_errors(
     assert supervisor.inference.status == "stopped", "a refused request starts nothing"
 
 
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ('"temperature": NaN', "temperature"),
+        ('"temperature": 1e999', "temperature"),
+        ('"metadata": {"a": [0, -Infinity]}', "metadata.a[1]"),
+        (r'"messages": [{"role": "user", "content": "\ud800"}]', "messages[0].content"),
+        (r'"model": "\ud800"', "model"),
+        (r'"metadata": {"\ud800": 1}', "metadata"),
+        ('"deep": ' + "[" * 100_000, None),
+        ('"deep": ' + "[" * 500 + "]" * 500, None),
+    ],
+)
+def test_what_json_cannot_carry_is_told_as_openai_does(
+    client: httpx.Client, key: str, supervisor: Supervisor, more: str, param: str | None
+) -> None:
+    raw = '{"model": "tiny/model", "messages": [{"role": "user", "content": "hello"}], ' + more + "}"
+    answer = client.post("/v1/chat/completions", content=raw, headers={"Authorization": f"Bearer {key}"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["code"]) == (
+        400,
+        "invalid_request_error",
+        "invalid_request",
+    )
+    assert error["param"] == param
+    assert supervisor.inference.status == "stopped"
+
+
+def test_every_refusal_below_v1_is_an_openai_error(client: httpx.Client, key: str) -> None:
+    headers = {"Authorization": f"Bearer {key}"}
+    answers = [
+        client.get("/v1/models"),
+        client.get("/v1/nothing", headers=headers),
+        client.get("/v1/chat/completions", headers=headers),
+        client.post("/v1/chat/completions", content=b"[]", headers=headers),
+        client.post("/v1/chat/completions", content=b'{"model": "a\\u0000b"}', headers=headers),
+    ]
+    errors = [answer.json()["error"] for answer in answers]
+    assert [answer.status_code for answer in answers][:4] == [401, 404, 405, 400]
+    assert answers[4].status_code in (400, 404), "Postgres has no NUL character"
+    assert all(set(error) == {"message", "type", "param", "code"} for error in errors)
+    assert [error["code"] for error in errors][:4] == [
+        "invalid_api_key",
+        "not_found",
+        "method_not_allowed",
+        "invalid_request",
+    ]
+    assert answers[2].headers["allow"] == "POST"
+
+
 def test_a_revoked_key_ends(client: httpx.Client, key: str, platform: Platform, workshop: Any) -> None:
     with platform.database.write() as session:
         made, text = create_key(session, workshop.town.acme.id, workshop.town.ada.user, "other")

@@ -128,4 +128,8 @@ def test_the_playground_needs_the_forms_token_and_a_callable_model(
     assert (bare.status_code, bare.json()["code"]) == (403, "CSRF")
     assert (ask(model="no/such").status_code, ask().status_code) == (404, 503)
     assert ask(temperature=9).status_code == 400
+    raw = '{"model": "tiny/model", "messages": [{"role": "user", "content": NaN}]}'
+    headers = {"X-CSRF-Token": max.csrf, "Content-Type": "application/json"}
+    odd = max.client.post("/acme/playground/chat", content=raw, headers=headers)
+    assert (odd.status_code, odd.json()["error"]["param"]) == (400, "messages[0].content")
     assert ask(tools=[]).status_code == 400

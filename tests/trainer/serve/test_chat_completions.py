@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
+
+from osmosis_trainer.chat.request import UNSUPPORTED
+from osmosis_trainer.serve.parameters import HONOURED, WITHOUT_EFFECT
 
 TOOLS: list[Any] = [
     {
@@ -230,6 +234,65 @@ async def test_bytes_that_are_no_json_are_a_bad_request(serve_engine: Start, tex
         missing = await client.get("/v1/nothing")
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "advice"),
+    [
+        ('"max_token": 5', "max_token", "did you mean max_tokens?"),
+        ('"stop_token_ids": [1]', "stop_token_ids", "leave it out"),
+        ('"guided_json": {}', "guided_json", "leave it out"),
+        ('"extra_body": {"a": 1}', "extra_body", "leave it out"),
+        ('"stream": "yes"', "stream", "true or false"),
+        ('"logprobs": 5', "logprobs", "true or false"),
+        ('"parallel_tool_calls": "no"', "parallel_tool_calls", "true or false"),
+        ('"stream_options": true', "stream_options", "an object"),
+        (
+            '"stream_options": {"include_usages": true}',
+            "stream_options.include_usages",
+            "did you mean stream_options.include_usage?",
+        ),
+        ('"stream_options": {"include_usage": 1}', "stream_options.include_usage", "true or false"),
+        ('"temperature": NaN', "temperature", "finite"),
+        ('"metadata": {"a": 1e999}', "metadata.a", "finite"),
+        (r'"tools": [{"type": "\ud800"}]', "tools[0].type", "surrogate"),
+    ],
+)
+async def test_nothing_is_silently_ignored(
+    serve_engine: Start, texts: Any, more: str, param: str, advice: str
+) -> None:
+    url = await serve_engine(texts("x<|im_end|>"))
+    raw = '{"model": "base", "messages": [{"role": "user", "content": "a"}], ' + more + "}"
+    async with httpx.AsyncClient(base_url=url, headers={"authorization": "Bearer secret-key"}) as client:
+        answer = await client.post("/v1/chat/completions", content=raw)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_request", param)
+    assert advice in error["message"]
+
+
+async def test_what_clients_send_by_themselves_is_taken(client_for: Any, texts: Any) -> None:
+    """Every parameter of OpenAI's client is known, and so is what agent frameworks add."""
+    signature = inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters
+    named = set(signature) - {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    assert named - HONOURED - WITHOUT_EFFECT - UNSUPPORTED.keys() == {"moderation", "web_search_options"}
+    added = dict.fromkeys(sorted(WITHOUT_EFFECT), "x")
+    answer = await ask(
+        await client_for(texts("fine<|im_end|>")), extra_body={**added, "foo": None, "stream": None}
+    )
+    assert answer.choices[0].message.content == "fine"
+
+
+async def test_a_fault_of_the_server_is_an_openai_error(client_for: Any, texts: Any) -> None:
+    engine = texts()
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("inner words")
+
+    engine.sample = broken
+    with pytest.raises(openai.InternalServerError) as failed:
+        await ask(await client_for(engine))
+    assert failed.value.code == "internal"
+    assert "inner words" not in str(failed.value)
 
 
 async def test_too_many_requests_are_told_to_wait(client_for: Any, texts: Any) -> None:

@@ -13,6 +13,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from osmosis_platform.errors import InvalidInput, PlatformError, RateLimited
+from osmosis_platform.inference.wire import error_object
 from osmosis_platform.web.errors import error_page
 
 
@@ -24,8 +25,11 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def error_response(request: Request, error: PlatformError, headers: dict[str, str] | None = None) -> Response:
-    """The page for a browser that shows pages, else the envelope. The API never answers with a page."""
-    if not request.scope["path"].startswith(("/api/", "/v1/")):
+    """The page for a browser that shows pages, else the envelope. `/v1` answers as OpenAI does, and the API never with a page."""
+    path = request.scope["path"]
+    if path.startswith("/v1/"):
+        return error_object(error, headers)
+    if not path.startswith("/api/"):
         page = error_page(request, error)
         if page is not None:
             return page

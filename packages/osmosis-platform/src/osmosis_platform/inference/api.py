@@ -17,13 +17,14 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
+from osmosis_ai.rollout.utils.strict_json import StrictJsonError, check_strict, place_of
 from osmosis_platform.context import Platform
 from osmosis_platform.errors import InvalidInput, PlatformError, Unavailable
 from osmosis_platform.http.openapi import refusals
 from osmosis_platform.http.scope import PlatformDep, bearer_token, client_address
 from osmosis_platform.inference.catalogue import Target, find_target, models_body
 from osmosis_platform.inference.keys import authenticate_key, mark_key_used
-from osmosis_platform.inference.wire import CHAT_REQUEST, ErrorObject
+from osmosis_platform.inference.wire import CHAT_REQUEST, ErrorObject, error_object
 
 router = APIRouter(
     prefix="/v1",
@@ -37,12 +38,6 @@ _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 # How long a caller waits for somebody else who is starting the server.
 _START_SECONDS = 60.0
 MAX_BODY = 32 * 1024**2
-_ERROR_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "invalid_request_error",
-    429: "rate_limit_error",
-}
 
 
 @router.get("/models")
@@ -68,6 +63,7 @@ async def chat_completions(request: Request, platform: PlatformDep) -> Response:
 
 async def complete(platform: Platform, workspace_id: str, body: dict[str, Any]) -> Response:
     """Pass a request of somebody in the workspace on to the inference server. Raises PlatformError."""
+    await run_in_threadpool(_check, body)
     target = await run_in_threadpool(_target, platform, workspace_id, body["model"])
     if platform.supervisor is None or not platform.settings.serve_models:
         raise Unavailable("This platform serves no models right now.")
@@ -81,14 +77,6 @@ async def complete(platform: Platform, workspace_id: str, body: dict[str, Any]) 
 def _limiter() -> CapacityLimiter:
     # Callers that wait for the server to start must not take the threads of everybody else.
     return CapacityLimiter(16)
-
-
-def error_object(error: PlatformError) -> JSONResponse:
-    """An error as OpenAI's clients read it."""
-    kind = _ERROR_TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
-    content = {"message": error.message, "type": kind, "param": error.field, "code": error.code.lower()}
-    headers = {"Retry-After": "5"} if error.status in (429, 503) else None
-    return JSONResponse({"error": content}, status_code=error.status, headers=headers)
 
 
 def _workspace(platform: Platform, request: Request) -> str:
@@ -118,11 +106,19 @@ async def _read(request: Request) -> bytes:
 def _parse(raw: bytes) -> dict[str, Any]:
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"The request is no JSON: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("model"), str):
         raise InvalidInput("The request needs a model.", field="model")
     return body
+
+
+def _check(body: dict[str, Any]) -> None:
+    try:
+        check_strict(body)
+    except StrictJsonError as error:
+        place = place_of(error.path)
+        raise InvalidInput(f"{place or 'The request'}: {error}.", field=place or None) from None
 
 
 async def _forward(base_url: str, key: str, body: dict[str, Any], target: Target) -> Response:

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from osmosis_platform.accounts import sessions
 from osmosis_platform.errors import PlatformError
 from osmosis_platform.http.scope import PlatformDep
-from osmosis_platform.inference.api import complete, error_object
+from osmosis_platform.inference.api import complete
 from osmosis_platform.inference.catalogue import targets
+from osmosis_platform.inference.wire import error_object
 from osmosis_platform.web.pages import render
 from osmosis_platform.web.viewer import SignedInDep, ViewerDep
 

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+
+from osmosis_platform.errors import PlatformError, RateLimited
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    429: "rate_limit_error",
+}
+# The platform's codes in the words that clients of this endpoint know.
+_CODES = {
+    "VALIDATION": "invalid_request",
+    "AUTH_HEADER_MISSING": "invalid_api_key",
+    "TOKEN_MISSING": "invalid_api_key",
+    "RATE_LIMITED": "rate_limit_exceeded",
+    "UNAVAILABLE": "model_unavailable",
+}
 
 
 class ErrorDetail(BaseModel):
@@ -20,6 +39,20 @@ class ErrorObject(BaseModel):
     """An error of the inference endpoint."""
 
     error: ErrorDetail
+
+
+def error_object(error: PlatformError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """An error as OpenAI's clients read it."""
+    kind = _TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
+    code = _CODES.get(error.code, error.code.lower())
+    answer = JSONResponse(
+        {"error": {"message": error.message, "type": kind, "param": error.field, "code": code}},
+        status_code=error.status,
+    )
+    if error.status in (429, 503):
+        answer.headers["Retry-After"] = str(error.wait_seconds if isinstance(error, RateLimited) else 5)
+    answer.headers.update(headers or {})
+    return answer
 
 
 CHAT_REQUEST: dict[str, Any] = {

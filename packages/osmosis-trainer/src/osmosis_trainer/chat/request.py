@@ -13,7 +13,7 @@ MAX_CHOICES = 8
 MAX_STOPS = 4
 
 # Fields that would change the answer and that no engine of ours implements; the value is the one that asks for nothing.
-_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "response_format": (None, {"type": "text"}),
     "logit_bias": (None, {}),
     "presence_penalty": (None, 0),
@@ -57,7 +57,7 @@ class ChatRequest:
         """Check a request body; raises ChatRequestError naming the field that is wrong."""
         if not isinstance(body, Mapping):
             raise ChatRequestError("the request body must be a JSON object")
-        for field, neutral in _UNSUPPORTED.items():
+        for field, neutral in UNSUPPORTED.items():
             if field in body and body[field] not in neutral:
                 raise ChatRequestError(f"{field} is not supported by this server; leave it out", param=field)
         tools = normalise_tools(body.get("tools"))

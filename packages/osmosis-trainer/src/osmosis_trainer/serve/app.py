@@ -15,9 +15,11 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from osmosis_ai.rollout.utils.strict_json import StrictJsonError, check_strict, place_of
 from osmosis_trainer.chat.errors import ChatRequestError
 from osmosis_trainer.chat.request import ChatRequest
 from osmosis_trainer.errors import TrainerError
+from osmosis_trainer.serve.parameters import check_parameters
 from osmosis_trainer.serve.registry import ModelEntry, ModelRegistry, model_not_found
 from osmosis_trainer.serve.responses import CompletionResponse, error_response, refusal
 
@@ -46,6 +48,7 @@ def create_app(registry: ModelRegistry, *, api_key: str, idle_check_s: float | N
     app.state.registry = registry
     app.add_exception_handler(TrainerError, _on_trainer_error)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_fault)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -79,7 +82,9 @@ def _model_routes(registry: ModelRegistry) -> APIRouter:
 
     @router.post("/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        return CompletionResponse(registry, ChatRequest.parse(await _json_body(request)))
+        body = await _json_body(request)
+        check_parameters(body)
+        return CompletionResponse(registry, ChatRequest.parse(body))
 
     return router
 
@@ -127,9 +132,15 @@ async def _json_body(request: Request) -> Any:
         if len(body) > MAX_BODY_BYTES:
             raise ChatRequestError(f"the request body is over {MAX_BODY_BYTES} bytes", status=413)
     try:
-        return json.loads(bytes(body))
+        value = json.loads(bytes(body))
     except (ValueError, RecursionError) as error:
         raise ChatRequestError(f"the request body is not JSON: {error}") from None
+    try:
+        check_strict(value)
+    except StrictJsonError as error:
+        place = place_of(error.path)
+        raise ChatRequestError(f"{place or 'the request body'}: {error}", param=place or None) from None
+    return value
 
 
 def _text(body: Any, field: str) -> str:
@@ -142,6 +153,14 @@ def _text(body: Any, field: str) -> str:
 async def _on_trainer_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, TrainerError)
     return error_response(refusal(error, ""))
+
+
+async def _on_fault(_: Request, error: Exception) -> Response:
+    """A fault of this server: its traceback goes to the log, not to the caller."""
+    told = ChatRequestError(
+        "something went wrong in the inference server; its log says what", code="internal", status=500
+    )
+    return error_response(told)
 
 
 async def _on_http_error(_: Request, error: Exception) -> Response:

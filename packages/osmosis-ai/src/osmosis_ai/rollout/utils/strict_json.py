@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 # User code, trajectories and stores all walk these values, most of them recursively.
@@ -37,6 +38,30 @@ def decode_strict(raw: bytes) -> Any:
     return value
 
 
+def check_strict(value: Any) -> None:
+    """Refuse a JSON value that was read without care, at the first place in it that JSON in UTF-8 has no form for.
+
+    Raises:
+        StrictJsonError: NaN, an infinity or half of a surrogate pair stands in it, or it is nested more than 128 levels deep.
+    """
+    if deeper_than(value, MAX_JSON_DEPTH):
+        raise _too_deep()
+    for path, found in _places(value):
+        if isinstance(found, float) and not math.isfinite(found):
+            raise StrictJsonError("must be a finite number", kind="finite_number", path=path)
+        for text in found if isinstance(found, dict) else (found,):
+            if isinstance(text, str) and not _is_unicode(text):
+                raise StrictJsonError(
+                    "holds half of a surrogate pair; send valid Unicode", kind="not_unicode", path=path
+                )
+
+
+def place_of(path: tuple[Any, ...]) -> str:
+    """A path as people write it: ``messages[0].content``."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return text.removeprefix(".").encode(errors="backslashreplace").decode()
+
+
 def deeper_than(value: Any, limit: int) -> bool:
     """Whether lists and objects are nested more than ``limit`` levels deep."""
     level = [value] if isinstance(value, dict | list) else []
@@ -58,17 +83,31 @@ def _too_deep() -> StrictJsonError:
 
 def _not_finite(raw: bytes) -> StrictJsonError:
     """The refusal of NaN or an infinity, at the first place that has one."""
-    pending: list[tuple[tuple[Any, ...], Any]] = [((), json.loads(raw))]
-    while pending:
-        path, value = pending.pop()
+    for path, value in _places(json.loads(raw)):
         if isinstance(value, float) and not math.isfinite(value):
             return StrictJsonError("Input should be a finite number", kind="finite_number", path=path)
-        children = (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        )
-        pending.extend(((*path, key), child) for key, child in children)
     # Another key of the same name came after it.
     return StrictJsonError("holds a number that is not finite", kind="finite_number")
+
+
+def _places(root: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every value inside with the path to it, in the order of the text."""
+    pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
+    while pending:
+        path, value = pending.pop()
+        yield path, value
+        if isinstance(value, dict):
+            pending.extend(((*path, key), child) for key, child in reversed(value.items()))
+        elif isinstance(value, list):
+            pending.extend(((*path, i), value[i]) for i in reversed(range(len(value))))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _NotFiniteError(ValueError):
