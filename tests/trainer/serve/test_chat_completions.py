@@ -190,6 +190,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"model": "base:nobody"}, 404, "model_not_found"),
     ({"messages": []}, 400, "invalid_request"),
     ({"messages": [{"role": "user", "content": "x" * 4000}]}, 400, "context_length_exceeded"),
+    ({"messages": [{"role": "assistant", "tool_calls": 5}]}, 400, "invalid_request"),
     ({"temperature": 3}, 400, "invalid_request"),
     ({"n": 9}, 400, "invalid_request"),
     ({"max_tokens": 0}, 400, "invalid_request"),

@@ -72,6 +72,8 @@ def _message(message: Any, where: str) -> Message:
     normal: Message = {"role": role, "content": _text(content, f"{where}.content")}
     if role == "assistant":
         calls = message.get("tool_calls")
+        if calls is not None and not isinstance(calls, list | tuple):
+            raise ChatRequestError(f"{where}.tool_calls must be a list", param=f"{where}.tool_calls")
         if calls:
             normal["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
         reasoning = message.get("reasoning_content")
