@@ -183,7 +183,9 @@ TRAINING_ADVANCED = (
         1,
         4096,
     ),
-    Key("torch_threads", "int", None, "CPU threads of sampler and learner; without it half the cores", 1, 256),
+    Key(
+        "torch_threads", "int", None, "CPU threads of sampler and learner; without it half the cores", 1, 256
+    ),
     Key("mask_truncated", "bool", True, "Leave rollouts that ran out of tokens out of the loss"),
     Key("max_completion_tokens", "int", None, "Longest single model answer in tokens", 1, 1_048_576),
     Key("engine", "str", "local", "Where sampling and learning run", choices=ENGINES),
