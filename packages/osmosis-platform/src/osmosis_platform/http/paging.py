@@ -7,13 +7,26 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 MAX_PAGE = 50
 # Beyond what any list or database column holds.
 LARGEST = 2**31
-Offset = Annotated[int, Query(ge=0, le=LARGEST)]
+
+
+def _in_words(value: Any, check: ValidatorFunctionWrapHandler) -> int:
+    try:
+        place: int = check(value)
+    except ValidationError:
+        raise ValueError(
+            f"This is no place in a list: it has to be a whole number from 0 to {LARGEST}."
+        ) from None
+    return place
+
+
+Offset = Annotated[int, Query(ge=0, le=LARGEST), WrapValidator(_in_words)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _decoder = json.JSONDecoder()
 class Window:
     """Some steps of a trajectory. `total` is None as long as nobody has looked as far as the end; `more` says whether others follow.
 
-    `facts` is what else the document says; of a large one only what is before its steps.
+    `facts` is what else the document says; of a large one only what is before its steps, and `extra` once its end was seen.
     """
 
     steps: list[dict[str, Any]]
@@ -72,7 +72,8 @@ def _large(file: BinaryIO, path: Path, sha256: str, offset: int, limit: int, arr
     places = _Places(list(known.starts), known.facts, known.total) if known else _beginning(file, array)
     index = min(offset // _EVERY, len(places.starts) - 1)
     number, ranges, more = index * _EVERY, [], False
-    for start, end in _elements(_Text(file, places.starts[index])):
+    rest = _Text(file, places.starts[index])
+    for start, end in _elements(rest):
         if number >= offset + limit:
             more = True
             break
@@ -83,6 +84,7 @@ def _large(file: BinaryIO, path: Path, sha256: str, offset: int, limit: int, arr
         number += 1
     else:
         places.total = number
+        places.facts = {**places.facts, **_extra(file, rest)}
     with _known.guard:
         _known.places[sha256] = places
         _known.places.move_to_end(sha256)
@@ -90,6 +92,21 @@ def _large(file: BinaryIO, path: Path, sha256: str, offset: int, limit: int, arr
             _known.places.popitem(last=False)
     with path.open("rb") as again:
         return Window([_element(again, *span) for span in ranges], more, places.total, places.facts)
+
+
+def _extra(file: BinaryIO, text: _Text) -> dict[str, Any]:
+    """The document's `extra`, if it comes after its steps: `text` stands at their end. Empty without one."""
+    text.take("]")
+    while text.peek() == ",":
+        text.take(",")
+        key = text.value()
+        text.take(":")
+        text.peek()
+        start = text.position
+        text.value()
+        if key == "extra":
+            return {key: _element(file, start, text.position)}
+    return {}
 
 
 def _element(file: BinaryIO, start: int, end: int) -> Any:

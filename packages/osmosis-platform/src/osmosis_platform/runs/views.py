@@ -19,6 +19,7 @@ from osmosis_platform.runs import (
     artifacts,
     attempt_list,
     charts,
+    grading,
     listing,
     log_view,
     pages,
@@ -265,7 +266,7 @@ def attempt_page(
     name_or_id: str,
     row_index: Index,
     run_index: Index,
-    offset: Annotated[Index, Query()] = 0,
+    offset: Offset = 0,
 ) -> Response:
     """One attempt: its trajectory from step `offset` on, and artifacts."""
     with platform.database.read() as session:
@@ -289,6 +290,7 @@ def attempt_page(
                 "total": found.total,
                 "more": found.more,
             },
+            **grading.measured(session, platform.blobs, run, row_index, found.facts),
             "artifacts": artifacts.artifact_links(session, platform.urls, attempt),
         }
     return render(request, "attempt.html", data, viewer=viewer, room="evaluation")
