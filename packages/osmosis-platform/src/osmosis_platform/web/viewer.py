@@ -104,6 +104,7 @@ class Viewer:
     csrf: str
     logo: str | None = None
     rooms: tuple[tuple[str, str], ...] = field(default=ROOMS)
+    others: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -138,7 +139,16 @@ def viewer(workspace: str, platform: PlatformDep, person: SignedInDep) -> Viewer
         logo = f"/{found.name}/logo?v={found.logo_sha256[:12]}" if found.logo_sha256 else None
         token = person.session.csrf_token
         rooms = ROOMS if platform.settings.serve_models else tuple(r for r in ROOMS if r[0] != "playground")
-        return Viewer(person.user, found.id, found.name, found.timezone, membership.role, token, logo, rooms)
+        others = session.scalars(
+            select(Workspace.name)
+            .join(Membership)
+            .where(Membership.user_id == person.user.id, Workspace.id != found.id)
+            .order_by(Workspace.name)
+        )
+        return Viewer(
+            *(person.user, found.id, found.name, found.timezone, membership.role, token, logo, rooms),
+            others=tuple(others),
+        )
 
 
 ViewerDep = Annotated[Viewer, Depends(viewer)]
