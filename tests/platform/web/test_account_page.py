@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,9 @@ def test_a_person_makes_a_workspace_with_its_repository(
     page = eve.get("/rockets/git").text
     assert "git clone" in page
     assert "/git/rockets/agents.git" in page
+    assert "pipx" not in page
+    menu = page.split('<details class="team">')[1].split("</details>")[0]
+    assert re.findall(r'href="([^"]+)"', menu) == ["/other", "/new"]
     with platform.database.read() as session:
         repository = session.scalars(select(Repository).where(Repository.full_name == "rockets/agents")).one()
         member = session.scalars(
