@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url, text
+from sqlalchemy.orm import Session
 
 from osmosis_platform.accounts.models import User
 from osmosis_platform.accounts.tokens import create_token
@@ -21,6 +22,7 @@ from osmosis_platform.app import create_app
 from osmosis_platform.context import Platform, open_platform
 from osmosis_platform.db.session import make_engine
 from osmosis_platform.repositories.models import Repository
+from osmosis_platform.runs.models import Run
 from osmosis_platform.settings import Settings
 from osmosis_platform.workspaces.models import Membership, Workspace
 
@@ -153,6 +155,30 @@ def town(platform: Platform) -> Town:
         repository = Repository(workspace_id=acme.id, full_name="Acme/Agents", identity="acme/agents")
         session.add(repository)
     return Town(acme=acme, other=other, repository=repository, **people)
+
+
+@pytest.fixture
+def add_run(town: Town) -> Callable[..., Run]:
+    """Add a run of Ada's in acme to a session."""
+
+    def add(session: Session, *, kind: str = "train", status: str = "running") -> Run:
+        run = Run(
+            workspace_id=town.acme.id,
+            kind=kind,
+            name="long",
+            status=status,
+            creator_id=town.ada.user.id,
+            rollout_name="r",
+            entrypoint="main.py",
+            commit_sha="0" * 40,
+            model_path="a/b",
+            config={},
+        )
+        session.add(run)
+        session.flush()
+        return run
+
+    return add
 
 
 ECHO_ROLLOUT = '''"""A rollout whose agent repeats what the model says."""

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from osmosis_platform.context import Platform
 from osmosis_platform.runs import blocks, series
-from osmosis_platform.runs.models import Run, RunMetric, RunMetricBlock
+from osmosis_platform.runs.models import RunMetric, RunMetricBlock
 from osmosis_platform.runs.upsert import insert_or_replace
 
 START = datetime(2026, 11, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -24,18 +24,13 @@ KEYS = ("reward", "loss")
 
 
 @pytest.fixture
-def run_id(platform: Platform, town: Any) -> str:
+def run_id(platform: Platform, add_run: Any) -> str:
     """A run whose points came in three pieces, some of them twice, with steps that are far apart."""
     dice = random.Random(3)
     steps = [*range(700), 5000, *range(70_000, 70_300), 2_000_000]
     points = {(key, step): dice.choice([0.0, 0.25, dice.random()]) for key in KEYS for step in steps}
     with platform.database.write() as session:
-        run = Run(
-            workspace_id=town.acme.id, kind="train", name="long", status="running", creator_id=town.ada.user.id, rollout_name="r",
-            entrypoint="main.py", commit_sha="0" * 40, model_path="a/b", config={},
-        )  # fmt: skip
-        session.add(run)
-        session.flush()
+        run = add_run(session)
         _write(session, run.id, dict.fromkeys(list(points)[:500], 9.0))
         order = dice.sample(list(points), len(points))
         for start in range(0, len(order), 400):

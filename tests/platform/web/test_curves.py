@@ -22,14 +22,9 @@ COUNT = 40_000
 
 
 @pytest.fixture
-def run_id(platform: Platform, town: Any) -> str:
+def run_id(platform: Platform, add_run: Any) -> str:
     with platform.database.write() as session:
-        run = Run(
-            workspace_id=town.acme.id, kind="train", name="long", status="running", creator_id=town.ada.user.id, rollout_name="r",
-            entrypoint="main.py", commit_sha="0" * 40, model_path="a/b", config={},
-        )  # fmt: skip
-        session.add(run)
-        session.flush()
+        run = add_run(session)
         return run.id
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from osmosis_platform.context import Platform
 from osmosis_platform.runs import trajectories
-from osmosis_platform.runs.models import Run, RunAttempt, RunSample
+from osmosis_platform.runs.models import RunAttempt, RunSample
 
 
 def steps(number: int) -> list[dict[str, Any]]:
@@ -58,15 +58,10 @@ def test_every_page_is_that_of_the_document(
 
 
 def test_the_page_of_an_attempt_shows_a_part(
-    platform: Platform, town: Any, browser: Any, stored: Any
+    platform: Platform, add_run: Any, browser: Any, stored: Any
 ) -> None:
     with platform.database.write() as session:
-        run = Run(
-            workspace_id=town.acme.id, kind="eval", name="long", status="finished", creator_id=town.ada.user.id, rollout_name="r",
-            entrypoint="main.py", commit_sha="0" * 40, model_path="a/b", config={},
-        )  # fmt: skip
-        session.add(run)
-        session.flush()
+        run = add_run(session, kind="eval", status="finished")
         session.add(
             RunAttempt(
                 run_id=run.id,
@@ -89,7 +84,7 @@ def test_the_page_of_an_attempt_shows_a_part(
 
 
 def test_the_page_of_a_training_sample_reads_a_part(
-    browser: Any, platform: Platform, town: Any, monkeypatch: pytest.MonkeyPatch
+    browser: Any, platform: Platform, add_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = {
         "branch": "root", "context_tokens": 40, "policy_version": 3, "temperature": 1.0, "finish_reason": "stop", "parse_outcome": "text",
@@ -105,12 +100,7 @@ def test_the_page_of_a_training_sample_reads_a_part(
     text = json.dumps(document, ensure_ascii=False).encode()
     assert len(text) > trajectories.SMALL_BYTES
     with platform.database.write() as session:
-        run = Run(
-            workspace_id=town.acme.id, kind="train", name="long", status="running", creator_id=town.ada.user.id, rollout_name="r",
-            entrypoint="main.py", commit_sha="0" * 40, model_path="a/b", config={},
-        )  # fmt: skip
-        session.add(run)
-        session.flush()
+        run = add_run(session)
         sha256 = platform.blobs.put_bytes(text).sha256
         sample = {"step": 3, "row_index": 0, "sample_index": 0, "rollout_id": "r", "reward": 0.5}
         session.add(RunSample(run_id=run.id, blob_sha256=sha256, **sample))
