@@ -176,7 +176,7 @@ def test_trying_tokens_is_stopped_but_right_ones_pass(
 
     assert ask("osm_wrong") == (401, "TOKEN_INVALID")
     assert ask("osm_wrong") == (429, "RATE_LIMITED")
-    assert ask("osk_wrong", "/v1/models") == (429, "rate_limited")
+    assert ask("osk_wrong", "/v1/models") == (429, "rate_limit_exceeded")
     git = client.get("/git/acme/agents.git/info/refs", auth=("x", "osm_wrong"))
     assert (git.status_code, git.json()["code"]) == (429, "RATE_LIMITED")
     assert client.get("/api/cli/verify", headers=town.max.headers).status_code == 200
