@@ -26,6 +26,7 @@ from osmosis_trainer.collect.stop import StopSignal
 from osmosis_trainer.gateway.policy_gateway import PolicyGateway
 from osmosis_trainer.parts import Parts
 from osmosis_trainer.report import Report
+from osmosis_trainer.sample_files import SampleFiles
 from osmosis_trainer.settings import RunSettings
 from osmosis_trainer.tiny.chats import strands_task
 from osmosis_trainer.train import train
@@ -111,7 +112,7 @@ async def seconds_per_step(staleness: int, latency_s: float, groups: int, steps:
                     engine,
                     len(rows),
                     partial(runner.run, controller),
-                    Report(events, gateway.view),
+                    Report(events, gateway.view, SampleFiles(Path(folder), wait_s=0)),
                     StopSignal(),
                     Path(folder),
                     concurrency=groups * SIZE,
