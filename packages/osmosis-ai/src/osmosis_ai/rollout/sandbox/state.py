@@ -6,6 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from osmosis_ai.rollout.utils.remove_tree import remove_tree
+
 _PREFIX = "osmosis-sandbox-"
 _LOCK = "in-use"
 
@@ -67,6 +69,8 @@ def _remove_abandoned(base: Path) -> None:
 def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
+    except RecursionError:
+        remove_tree(folder)
     except PermissionError:  # folders that were closed from inside
         for parent, names, _ in os.walk(folder):
             for name in names:
